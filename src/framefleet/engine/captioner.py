@@ -1,0 +1,118 @@
+"""The engine contract: a request with its frames in, a record out. The record is what the store keeps."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from framefleet.decode.decoder import DecodedFrames
+from framefleet.decode.options import DecodeOptions
+from framefleet.units import Span
+
+Status = Literal["ok", "truncated", "rejected", "failed"]
+
+
+class GenerationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How tokens are drawn. Part of the resume key."""
+
+    max_tokens: int = 200
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    extra: dict[str, Any] = {}
+    """Passed through to the server unchanged (`top_k`, `repetition_penalty` ...)."""
+
+
+class CaptionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One window of one clip to be described."""
+
+    clip: str
+    """Where the clip is, as the user named it."""
+    content_digest: str
+    """Digest of the clip's bytes (hex)."""
+    span: Span | None
+    """The window; None is the whole clip."""
+    prompt: str
+    schema: dict[str, Any] | None = None
+    """JSON schema that the answer must meet."""
+    model: str
+    frames: DecodeOptions
+    """The frame policy; only the parts that change the picture enter the digest."""
+    generation: GenerationSettings = GenerationSettings()
+
+    @property
+    def digest(self) -> str:
+        """The resume key: content + window + prompt + schema + model + frame policy + generation settings (hex)."""
+        key = (
+            self.content_digest, self.span, self.prompt, self.schema, self.model,
+            frame_policy(self.frames), self.generation,
+        )  # fmt: skip
+        return hashlib.blake2b(msgspec.json.encode(key, order="deterministic"), digest_size=16).hexdigest()
+
+
+def frame_policy(options: DecodeOptions) -> dict[str, Any]:
+    """The fields of `options` that decide which pixels come out (not how fast, where or by which backend)."""
+    how = {
+        "backend", "num_ffmpeg_threads", "seek_mode", "hw_decoders", "pool_size", "device", "timeout_s", "span",
+        "max_source_bytes", "max_source_pixels", "max_source_frames", "max_output_bytes",
+    }  # fmt: skip
+    return {k: v for k, v in msgspec.structs.asdict(options).items() if k not in how}
+
+
+class CaptionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one request. Every field is stored."""
+
+    digest: str
+    """CaptionRequest.digest: each appears at most once in a store with status other than `failed`."""
+    clip: str
+    content_digest: str
+    start_s: float
+    end_s: float
+    """The window [start_s, end_s) on the clip's own clock; equal when unknown (the clip could not be read)."""
+    prompt: str
+    text: str = ""
+    json: str = ""
+    """The parsed answer as canonical JSON when a schema was asked for, else empty."""
+    status: Status = "ok"
+    reason: str = ""
+    """The error's class name (`SourceCorrupt` ...) for failed and rejected."""
+    message: str = ""
+    """The error in one line, with its remedy."""
+    model: str = ""
+    engine: str = ""
+    backend: str = ""
+    """The decode backend that gave the frames; empty where the server decoded."""
+    num_frames: int = 0
+    num_missing: int = 0
+    """Asked-for frames that could not be had (the caption is of a partial clip)."""
+    frame_pts_s: list[float] = []
+    width: int = 0
+    height: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    attempts: int = 1
+    seconds: dict[str, float] = {}
+    """Per phase: fetch, probe, decode, preprocess, queue, generate, total ..."""
+    versions: dict[str, str] = {}
+    """framefleet, engine library, decode library ..."""
+    created_at: str = ""
+    """UTC, ISO 8601."""
+
+
+class Captioner(Protocol):
+    """An engine. `async with` opens and closes it; `caption` may be called concurrently."""
+
+    name: str
+
+    needs_frames: bool
+    """True: the caller decodes and passes frames. False: the engine reads the clip itself (by URL or bytes)."""
+
+    async def caption(self, request: CaptionRequest, frames: DecodedFrames | None) -> CaptionRecord:
+        """Describe the window. Raises CaptionError; never returns a record for an answer that did not come."""
+        ...
+
+    async def aclose(self) -> None:
+        """End it; no process, socket or memory is left."""
+        ...

@@ -1,0 +1,47 @@
+"""StreamInfo: what the container's header *claims* about the video stream a person would call the video."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """Claims of the header, read without decoding. Doubtful fields end in `_from_header`; `FrameIndex` has the truth.
+
+    `width` and `height` are upright: after cropping, rotation and sample aspect ratio. `coded_width` and
+    `coded_height` are what the decoder puts out before any of these. `rotation_deg` is the clockwise turn
+    (0, 90, 180, 270) the decoded picture needs, applied after `hflip` (a left-right mirror).
+    """
+
+    container: str
+    stream_index: int
+    codec: str
+    profile: str
+    pix_fmt: str
+    bit_depth: int
+    chroma: str
+    """`4:0:0`, `4:2:0`, `4:2:2`, `4:4:4` or `rgb`."""
+    has_alpha: bool
+    coded_width: int
+    coded_height: int
+    width: int
+    height: int
+    rotation_deg: int
+    hflip: bool
+    sample_aspect_ratio: Fraction
+    is_interlaced_from_header: bool
+    colour_matrix: str
+    """`bt601`, `bt709`, `bt2020`, `rgb`: the tag, or the rule for untagged video (SD is BT.601, HD BT.709)."""
+    is_full_range: bool
+    transfer: str
+    """`sdr`, `pq` or `hlg`."""
+    time_base: Fraction
+    start_ns_from_header: int | None
+    duration_s_from_header: float | None
+    fps_from_header: float | None
+    num_frames_from_header: int | None
+    has_b_frames: bool
+    has_audio: bool
+    size_bytes: int | None

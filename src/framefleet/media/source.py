@@ -1,0 +1,55 @@
+"""VideoSource: where a clip's bytes are. Holds no handle, so it hashes and pickles."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from framefleet.errors import SourceNotFound
+
+SourceLike = "str | os.PathLike[str] | bytes | BinaryIO | VideoSource"
+
+
+@dataclass(frozen=True, slots=True)
+class VideoSource:
+    """A file, bytes or a URL (http, https, s3, gs, az ...)."""
+
+    kind: Literal["file", "bytes", "url"]
+    location: str
+    """Path as given, URL, or a name for bytes."""
+    content: bytes | None = None
+
+    @classmethod
+    def of(cls, thing: str | os.PathLike[str] | bytes | BinaryIO | VideoSource) -> VideoSource:
+        """Whatever a user hands over: a path (taken literally, nothing is unquoted), bytes, a file object or a URL.
+
+        A file object is read to its end.
+        """
+        if isinstance(thing, VideoSource):
+            return thing
+        if isinstance(thing, bytes):
+            return cls("bytes", f"bytes:{hashlib.blake2b(thing, digest_size=8).hexdigest()}", thing)
+        if hasattr(thing, "read"):
+            return cls.of(thing.read())
+        path = os.fspath(thing)
+        if "://" in path and not Path(path).exists():
+            return cls("url", path)
+        return cls("file", path)
+
+    @property
+    def name(self) -> str:
+        """For people: the path, URL or bytes' name."""
+        return self.location
+
+    def digest(self) -> str:
+        """blake2b of all the bytes (hex, 128 bits). Raises SourceNotFound."""
+        if self.content is not None:
+            return hashlib.blake2b(self.content, digest_size=16).hexdigest()
+        try:
+            with Path(self.location).open("rb") as stream:
+                return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        except OSError as error:
+            raise SourceNotFound("cannot read the clip", given=f"{self.location!r} ({error.strerror})") from error
