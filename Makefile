@@ -1,0 +1,72 @@
+# Few verbs; CI calls the same ones (.ci/run). Each builds what it needs in .venv and is quick the second time.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# Extra words for pytest, for example: make test PYTEST="-k search -x"
+PYTEST ?=
+
+.PHONY: help demo test test-all test-gpu check bench bench-decode fuzz docs clean
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## demo          caption the 24 sample clips on the CPU with the bundled model, then search them
+demo: $(VENV)/.demo
+	$(BIN)/framefleet demo
+
+## test          everything needed, then all tests that take no GPU and no hours
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not slow and not gpu and not vllm" $(PYTEST)
+
+## test-all      the slow ones too
+test-all: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not gpu and not vllm" $(PYTEST)
+
+## test-gpu      the tests that need an NVIDIA GPU; a missing GPU is a failure
+test-gpu: $(VENV)/.test
+	FRAMEFLEET_REQUIRE_GPU=1 $(BIN)/python -m pytest -m gpu $(PYTEST)
+
+## check         lint, format, types, layers
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+## bench         the demo run and decode alone, per backend; one JSON line last
+bench: $(VENV)/.test
+	$(BIN)/python -m framefleet.bench.demo_run
+
+## bench-decode  decode alone, per backend; one JSON line last
+bench-decode: $(VENV)/.test
+	$(BIN)/python -m framefleet.bench.decode_alone
+
+## fuzz          50,000 damaged files through probe and decode
+fuzz: $(VENV)/.test
+	FRAMEFLEET_FUZZ_FILES=50000 $(BIN)/python -m pytest -m "fuzz" --timeout 0 $(PYTEST)
+
+## docs          write docs/reference anew from the code
+docs: $(VENV)/.test
+	$(BIN)/python docs/generate.py
+
+## clean         remove the environment and the demo's output
+clean:
+	rm -rf $(VENV) demo-output
+
+# The environment. A stamp per set of packages: pip runs again only when the pins or pyproject.toml change.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "framefleet needs Python 3.11, 3.12 or 3.13; $(PYTHON) is another; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "cannot make a virtual environment; try: install the venv module (Debian, Ubuntu: python3-venv)" >&2; exit 1; }
+
+$(VENV)/.demo: pyproject.toml constraints/demo.txt | $(BIN)/python
+	@echo "Installing into $(VENV) (about a minute, 1.7 GB with a CPU build of torch) ..."
+	@$(PIP) --constraint constraints/demo.txt --editable '.[embedded]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints/demo.txt constraints/test.txt | $(BIN)/python
+	@echo "Installing the test tools into $(VENV) ..."
+	@$(PIP) --constraint constraints/demo.txt --constraint constraints/test.txt --editable '.[dev]'
+	@touch $@ $(VENV)/.demo
