@@ -8,21 +8,33 @@ import numpy as np
 import numpy.typing as npt
 
 from framefleet.media.index import FrameIndex
+from framefleet.media.info import StreamInfo
 from framefleet.sampling.sampler import FrameTargets
 
 Int64 = npt.NDArray[np.int64]
 
+MAX_HELD_PICTURES = 17
+"""Pictures a decoder may hold: 16 for reference and reordering by the levels of H.264 and H.265, one in the works."""
+
 
 @dataclass(frozen=True, slots=True)
 class SeekGroup:
-    """A run of packets fed in one go: seek to `first_packet` (a keyframe), feed until `last_packet`, inclusive."""
+    """A run of packets fed in one go: seek to `first_packet` (a keyframe), feed until `last_packet`, then drain.
+
+    Draining (or feeding on) is what brings out pictures that the decoder still holds for reordering.
+    """
 
     first_packet: int
     last_packet: int
     rows: Int64
     """Target rows that come out of this run, unique and increasing."""
     skip_packets: Int64
-    """Packets in the run that need not be fed: no wanted frame depends on them."""
+    """Packets in the run that need not be fed: no wanted frame depends on them. Increasing."""
+
+    @property
+    def num_fed(self) -> int:
+        """Packets fed, which is pictures decoded."""
+        return self.last_packet - self.first_packet + 1 - len(self.skip_packets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +49,85 @@ class DecodePlan:
     @property
     def frames_walked(self) -> int:
         """Pictures that will be decoded."""
-        return sum(g.last_packet - g.first_packet + 1 - len(g.skip_packets) for g in self.groups)
+        return sum(g.num_fed for g in self.groups)
 
     @property
     def output_bytes(self) -> int:
         """Bytes of the RGB frames."""
         return len(self.targets.rows) * self.height * self.width * 3
 
+    def peak_bytes(self, info: StreamInfo, num_threads: int = 1) -> int:
+        """An upper estimate of the bytes one decode holds: output, decoder's pictures, one picture being converted."""
+        samples = {"4:0:0": 2, "4:2:0": 3, "4:2:2": 4}.get(info.chroma, 8 if info.has_alpha else 6)
+        coded_pixels = info.coded_width * info.coded_height
+        picture_bytes = coded_pixels * samples * (2 if info.bit_depth > 8 else 1) // 2
+        held = MAX_HELD_PICTURES + max(num_threads, 1)
+        return self.output_bytes + held * picture_bytes + 3 * (coded_pixels + self.width * self.height)
+
 
 def plan_decode(index: FrameIndex, targets: FrameTargets, width: int, height: int) -> DecodePlan:
     """Group the target rows by the keyframe they are decoded from.
 
-    Where two targets share a keyframe, or the next keyframe lies no further than the packets already walked would
-    reach, they are one group. Packets that are not reference packets and carry no target are skipped.
+    A row is decoded from the last keyframe that comes no later than it in decode order *and* in presentation order:
+    a leading picture of an open GOP follows its keyframe in the stream but is shown before it and leans on the GOP
+    before, while what follows the keyframe in both orders leans on nothing before it (the rule by which H.264 and
+    H.265 define a random access point). Without such a keyframe the run starts at the first packet.
+
+    Groups whose runs touch or overlap are one group, since walking on is never dearer than seeking there. Packets
+    that no other packet refers to and that carry no target are skipped.
     """
-    raise NotImplementedError
+    rows = np.unique(targets.rows)
+    packets = index.packet_of_row[rows]
+    starts = _start_packets(index, rows, packets)
+    order = np.lexsort((packets, starts))
+    rows, packets, starts = rows[order], packets[order], starts[order]
+    reach = np.maximum.accumulate(packets)
+    is_new = starts[1:] > reach[:-1] + 1
+    heads = np.concatenate(([0], np.flatnonzero(is_new) + 1)) if len(rows) else np.zeros(0, np.int64)
+    tails = np.append(heads[1:], len(rows))
+    groups = tuple(
+        _group(index, int(starts[head]), int(reach[tail - 1]), rows[head:tail], packets[head:tail])
+        for head, tail in zip(heads, tails, strict=True)
+    )
+    return DecodePlan(targets, groups, width, height)
+
+
+def _group(index: FrameIndex, first: int, last: int, rows: Int64, packets: Int64) -> SeekGroup:
+    can_skip = ~index.packet_is_reference[first : last + 1]
+    can_skip[packets - first] = False
+    return SeekGroup(first, last, np.sort(rows), np.flatnonzero(can_skip) + first)
+
+
+def _start_packets(index: FrameIndex, rows: Int64, packets: Int64) -> Int64:
+    """[T] the packet each target's run must start at."""
+    keyframes = np.flatnonzero(index.packet_is_keyframe)
+    if not len(keyframes):
+        return np.zeros(len(rows), np.int64)
+    keyframe_rows = _rows_of(index, keyframes)
+    nth = np.searchsorted(keyframes, packets, side="right") - 1
+    late = np.flatnonzero(nth >= 0)
+    while len(late):
+        nth_late = nth[late]
+        is_shown_later = np.where(
+            keyframe_rows[nth_late] >= 0,
+            keyframe_rows[nth_late] > rows[late],
+            _is_stamped_later(index, keyframes[nth_late], packets[late]),
+        )
+        late = late[is_shown_later]
+        nth[late] -= 1
+        late = late[nth[late] >= 0]
+    return np.where(nth >= 0, keyframes[nth], 0)
+
+
+def _is_stamped_later(index: FrameIndex, keyframes: Int64, packets: Int64) -> npt.NDArray[np.bool_]:
+    """[T] for hidden keyframes, which have no row: whether the stamps do not prove them earlier than the packets."""
+    keyframe_pts, pts = index.packet_pts[keyframes], index.packet_pts[packets]
+    is_later: npt.NDArray[np.bool_] = keyframe_pts > pts
+    return is_later | (keyframe_pts == FrameIndex.NO_PTS) | (pts == FrameIndex.NO_PTS)
+
+
+def _rows_of(index: FrameIndex, packets: Int64) -> Int64:
+    """[T] the row each packet carries, -1 for hidden ones."""
+    row_of_packet = np.full(len(index.packet_pts), -1, np.int64)
+    row_of_packet[index.packet_of_row] = np.arange(index.num_frames)
+    return row_of_packet[packets]
