@@ -122,8 +122,8 @@ def _start_packets(index: FrameIndex, rows: Int64, packets: Int64) -> Int64:
 def _is_stamped_later(index: FrameIndex, keyframes: Int64, packets: Int64) -> npt.NDArray[np.bool_]:
     """[T] for hidden keyframes, which have no row: whether the stamps do not prove them earlier than the packets."""
     keyframe_pts, pts = index.packet_pts[keyframes], index.packet_pts[packets]
-    is_later: npt.NDArray[np.bool_] = keyframe_pts > pts
-    return is_later | (keyframe_pts == FrameIndex.NO_PTS) | (pts == FrameIndex.NO_PTS)
+    has_no_stamp = np.minimum(keyframe_pts, pts) == FrameIndex.NO_PTS
+    return np.logical_or(keyframe_pts > pts, has_no_stamp)
 
 
 def _rows_of(index: FrameIndex, packets: Int64) -> Int64:
