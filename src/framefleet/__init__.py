@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "DecodedFrames": "framefleet.decode.decoder",
     "StreamInfo": "framefleet.media.info",
-    "decode": "framefleet.decode.session",
+    "decode": "",
     "probe": "framefleet.media.probe",
     "errors": "",
 }

@@ -10,19 +10,12 @@ import numpy.typing as npt
 
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import DecodePlan
+from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
-from framefleet.media.source import VideoSource
 from framefleet.units import NS_PER_S
 
-
-@dataclass(frozen=True, slots=True)
-class ScannedClip:
-    """A source with its header's claims and its packets' truth: all a backend needs besides the plan."""
-
-    source: VideoSource
-    info: StreamInfo
-    index: FrameIndex
+__all__ = ["DecodeBackend", "DecodeStats", "DecodedFrames", "ScannedClip"]
 
 
 @dataclass(slots=True)

@@ -1,0 +1,49 @@
+"""Orientation: the turn and mirror that a display matrix asks for. Pure but for reading the side data."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Orientation:
+    """Mirror left-right first (`hflip`), then turn clockwise by `rotation_deg` (0, 90, 180, 270)."""
+
+    rotation_deg: int = 0
+    hflip: bool = False
+
+    @property
+    def swaps_sides(self) -> bool:
+        """Width and height change places."""
+        return self.rotation_deg in (90, 270)
+
+
+UPRIGHT = Orientation()
+
+
+def orientation_of(picture: Any) -> Orientation:
+    """Of an `av.VideoFrame`, by its display matrix; upright when it has none."""
+    for side in picture.side_data:
+        if side.type.name == "DISPLAYMATRIX":
+            return orientation_of_matrix(struct.unpack("<9i", bytes(side)[:36]))
+    return UPRIGHT
+
+
+def orientation_of_matrix(matrix: tuple[int, ...]) -> Orientation:
+    """Of the nine 16.16 fixed-point numbers of a display matrix (ISO/IEC 14496-12, 8.3.2), row by row.
+
+    A picture point (x, y), y down, is shown at (a·x + c·y, b·x + d·y). Turns that are no multiple of 90 degrees go to
+    the nearest one; a matrix without an inverse is taken as upright.
+    """
+    a, b, c, d = matrix[0], matrix[1], matrix[3], matrix[4]
+    determinant = a * d - b * c
+    if determinant == 0:
+        return UPRIGHT
+    hflip = determinant < 0
+    if hflip:  # shown = turn(mirror(p)): undo the mirror on the x axis to find the turn
+        a, b = -a, -b
+    turn = round(math.degrees(math.atan2(b, a)) / 90) * 90
+    return Orientation(rotation_deg=turn % 360, hflip=hflip)

@@ -1,0 +1,162 @@
+"""probe: what the header claims about the stream a person would call the video.
+
+Orientation lives in side data that only comes with a decoded picture, so one picture is decoded (never above
+`max_source_pixels`); nothing else is.
+"""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from typing import Any, BinaryIO
+
+import av
+
+from framefleet.errors import SourceTooLarge, SourceUnsupported
+from framefleet.media.colour import colour_claims
+from framefleet.media.info import StreamInfo
+from framefleet.media.limits import ScanLimits
+from framefleet.media.opening import open_container
+from framefleet.media.orientation import UPRIGHT, Orientation, orientation_of
+from framefleet.media.source import VideoSource
+from framefleet.units import NS_PER_S, ticks_to_ns
+
+_FIRST_PICTURE_TRIES = 8
+_MAX_CREDIBLE_FPS = 1000
+
+
+def probe(
+    source: str | os.PathLike[str] | bytes | BinaryIO | VideoSource, limits: ScanLimits | None = None
+) -> StreamInfo:
+    """The header's claims. Raises SourceError or DecodeTimeout."""
+    of = VideoSource.of(source)
+    limits = limits or ScanLimits()
+    with open_container(of, limits) as container:
+        stream = choose_stream(container, of.name)
+        return describe(container, stream, of, limits)
+
+
+def choose_stream(container: Any, name: str) -> Any:
+    """The stream a person would call the video: no cover art, no thumbnails; the default one, then the largest.
+
+    Raises SourceUnsupported when there is none, or none that can be decoded here.
+    """
+    kind = av.stream.Disposition
+    no_video = kind.attached_pic | kind.timed_thumbnails | kind.still_image | kind.dependent
+    real = [s for s in container.streams.video if not s.disposition & no_video]
+    if not real:
+        others = [s.type for s in container.streams]
+        cover = "; an attached picture is no video" if container.streams.video else ""
+        raise SourceUnsupported(
+            "the clip has no video stream",
+            given=f"{name!r} with {', '.join(others) or 'no'} stream{'s' * (len(others) != 1)}{cover}",
+        )
+    usable = [s for s in real if s.codec_context is not None]
+    if not usable:
+        raise SourceUnsupported("no decoder for the clip's codec", given=repr(name))
+    return max(usable, key=lambda s: (bool(s.disposition & kind.default), s.width * s.height, -s.index))
+
+
+def describe(container: Any, stream: Any, source: VideoSource, limits: ScanLimits) -> StreamInfo:
+    """StreamInfo of the chosen stream; decodes one picture for its orientation. Leaves the reading position moved."""
+    context = stream.codec_context
+    check_pixels(context.width, context.height, source.name, limits)
+    picture = _first_picture(container, stream, source, limits)
+    width = picture.width if picture else context.width
+    height = picture.height if picture else context.height
+    if not width or not height:
+        raise SourceUnsupported("the clip's picture size is unknown", given=f"{source.name!r} ({context.name})")
+    turn = orientation_of(picture) if picture else UPRIGHT
+    pixel_shape = _pixel_shape(stream)
+    pix_fmt = (picture.format.name if picture else context.pix_fmt) or ""
+    shown_width, shown_height = upright_size(width, height, pixel_shape, turn)
+    claims = colour_claims(picture or context, pix_fmt, width, height)
+    return StreamInfo(
+        container=container.format.name,
+        stream_index=stream.index,
+        codec=context.codec.canonical_name if hasattr(context.codec, "canonical_name") else context.name,
+        profile=context.profile or "",
+        pix_fmt=pix_fmt,
+        bit_depth=claims.bit_depth,
+        chroma=claims.chroma,
+        has_alpha=claims.has_alpha or stream.metadata.get("alpha_mode") == "1",
+        coded_width=width,
+        coded_height=height,
+        width=shown_width,
+        height=shown_height,
+        rotation_deg=turn.rotation_deg,
+        hflip=turn.hflip,
+        sample_aspect_ratio=pixel_shape,
+        is_interlaced_from_header=bool(picture and picture.interlaced_frame) or context.field_order in (2, 3, 4, 5),
+        colour_matrix=claims.matrix,
+        is_full_range=claims.is_full_range,
+        transfer=claims.transfer,
+        time_base=stream.time_base,
+        start_ns_from_header=None if stream.start_time is None else ticks_to_ns(stream.start_time, stream.time_base),
+        duration_s_from_header=_duration_s(container, stream),
+        fps_from_header=_fps(stream),
+        num_frames_from_header=stream.frames if stream.frames > 0 else None,
+        has_b_frames=bool(context.has_b_frames),
+        has_audio=bool(container.streams.audio),
+        size_bytes=container.size if container.size > 0 else None,
+    )
+
+
+def check_pixels(width: int, height: int, name: str, limits: ScanLimits) -> None:
+    """Raise SourceTooLarge when a picture of this size is above the limit."""
+    if width * height > limits.max_source_pixels:
+        raise SourceTooLarge(
+            "the clip's pictures are too large",
+            given=f"{name!r} ({width}x{height})",
+            allowed=f"max_source_pixels {limits.max_source_pixels}",
+            remedy="a larger max_source_pixels",
+        )
+
+
+def upright_size(width: int, height: int, pixel_shape: Fraction, turn: Orientation) -> tuple[int, int]:
+    """(width, height) as shown: square pixels (the wider side is kept or stretched, never shrunk), then turned."""
+    if pixel_shape > 1:
+        width = max(1, round(width * pixel_shape))
+    elif pixel_shape < 1:
+        height = max(1, round(height / pixel_shape))
+    return (height, width) if turn.swaps_sides else (width, height)
+
+
+def _first_picture(container: Any, stream: Any, source: VideoSource, limits: ScanLimits) -> Any | None:
+    context = stream.codec_context
+    context.thread_count = 1
+    for tries, packet in enumerate(container.demux(stream)):
+        limits.deadline.check("probing", source.name)
+        if not packet.size or tries >= _FIRST_PICTURE_TRIES:
+            return None
+        if not packet.is_keyframe:
+            continue
+        try:
+            frames = [*context.decode(packet), *context.decode(None)]
+        except av.FFmpegError:
+            frames = []
+        context.flush_buffers()
+        if frames:
+            return frames[0]
+    return None
+
+
+def _pixel_shape(stream: Any) -> Fraction:
+    shape = stream.sample_aspect_ratio
+    return shape if shape and Fraction(1, 16) <= shape <= 16 else Fraction(1)
+
+
+def _duration_s(container: Any, stream: Any) -> float | None:
+    if stream.duration and stream.duration > 0:
+        return float(stream.duration * stream.time_base)
+    return container.duration / av.time_base if container.duration and container.duration > 0 else None
+
+
+def _fps(stream: Any) -> float | None:
+    rate = stream.average_rate
+    return float(rate) if rate and 0 < rate < _MAX_CREDIBLE_FPS else None
+
+
+def start_s(info: StreamInfo) -> float:
+    """Where the header says the stream starts, in seconds (0.0 if it does not)."""
+    return (info.start_ns_from_header or 0) / NS_PER_S
