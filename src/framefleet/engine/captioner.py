@@ -29,9 +29,9 @@ class CaptionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One window of one clip to be described."""
 
     clip: str
-    """Where the clip is, as the user named it."""
+    """Where the clip is: an absolute path or a URL (see caption.inputs.clip_name)."""
     content_digest: str
-    """Digest of the clip's bytes (hex)."""
+    """Digest of the clip's bytes (hex); empty when they could not be read."""
     span: Span | None
     """The window; None is the whole clip."""
     prompt: str
@@ -44,9 +44,20 @@ class CaptionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """The resume key: content + window + prompt + schema + model + frame policy + generation settings (hex)."""
+        """The resume key (32 hex digits): place of the clip + all that `answer_digest` has. One record each."""
+        return self._digest_of(self.clip)
+
+    @property
+    def answer_digest(self) -> str:
+        """What decides the answer: content + window + prompt + schema + model + frame policy + generation settings.
+
+        Equal for clips of equal content, so one answer serves them all.
+        """
+        return self._digest_of()
+
+    def _digest_of(self, *place: str) -> str:
         key = (
-            self.content_digest, self.span, self.prompt, self.schema, self.model,
+            *place, self.content_digest, self.span, self.prompt, self.schema, self.model,
             frame_policy(self.frames), self.generation,
         )  # fmt: skip
         return hashlib.blake2b(msgspec.json.encode(key, order="deterministic"), digest_size=16).hexdigest()
@@ -93,6 +104,7 @@ class CaptionRecord(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     attempts: int = 1
+    """0: the answer was copied from a clip of equal content."""
     seconds: dict[str, float] = {}
     """Per phase: fetch, probe, decode, preprocess, queue, generate, total ..."""
     versions: dict[str, str] = {}
