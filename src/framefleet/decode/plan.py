@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from framefleet.media.index import FrameIndex
+from framefleet.media.index import Bool, FrameIndex, Int64
 from framefleet.media.info import StreamInfo
 from framefleet.sampling.sampler import FrameTargets
-
-Int64 = npt.NDArray[np.int64]
 
 MAX_HELD_PICTURES = 17
 """Pictures a decoder may hold: 16 for reference and reordering by the levels of H.264 and H.265, one in the works."""
@@ -119,11 +116,12 @@ def _start_packets(index: FrameIndex, rows: Int64, packets: Int64) -> Int64:
     return np.where(nth >= 0, keyframes[nth], 0)
 
 
-def _is_stamped_later(index: FrameIndex, keyframes: Int64, packets: Int64) -> npt.NDArray[np.bool_]:
+def _is_stamped_later(index: FrameIndex, keyframes: Int64, packets: Int64) -> Bool:
     """[T] for hidden keyframes, which have no row: whether the stamps do not prove them earlier than the packets."""
     keyframe_pts, pts = index.packet_pts[keyframes], index.packet_pts[packets]
     has_no_stamp = np.minimum(keyframe_pts, pts) == FrameIndex.NO_PTS
-    return np.logical_or(keyframe_pts > pts, has_no_stamp)
+    may_be_later: Bool = np.logical_or(keyframe_pts > pts, has_no_stamp)
+    return may_be_later
 
 
 def _rows_of(index: FrameIndex, packets: Int64) -> Int64:
