@@ -1,0 +1,45 @@
+"""Options that several commands share, declared once so that they read and mean the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from framefleet.errors import ConfigError
+from framefleet.units import Span, parse_duration_ns
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Deadline of one clip.")]
+Backend = Annotated[str, typer.Option(envvar="FRAMEFLEET_BACKEND", help="Decode library, or auto.")]
+NumFrames = Annotated[
+    int | None, typer.Option(min=1, help="Frames per clip, evenly spread. [default: 16]", show_default=False)
+]
+Fps = Annotated[float | None, typer.Option(min=0.001, help="Frames per second instead.", show_default=False)]
+MaxPixels = Annotated[
+    int | None, typer.Option(min=1, help="Pixels of one frame at most; the shape is kept.", show_default=False)
+]
+Sheet = Annotated[
+    Path | None, typer.Option("--sheet", metavar="FILE.png", help="Draw a contact sheet.", show_default=False)
+]
+
+
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """`640x360` to (640, 360). Raises ConfigError."""
+    if text is None:
+        return None
+    width, cross, height = text.lower().partition("x")
+    if not (cross and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise ConfigError("not a size", given=repr(text), allowed="WIDTHxHEIGHT, for example 640x360")
+    return int(width), int(height)
+
+
+def parse_span(text: str | None) -> Span | None:
+    """`10s-20s`, `1m30s-2m` or `0-5` to a half-open span. Raises ConfigError."""
+    if text is None:
+        return None
+    start, dash, end = text.partition("-")
+    if not dash:
+        raise ConfigError("not a span", given=repr(text), allowed="START-END, for example 10s-20s")
+    return Span(parse_duration_ns(start), parse_duration_ns(end))

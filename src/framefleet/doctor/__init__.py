@@ -1,0 +1,1 @@
+"""What this machine has and lacks for captioning: findings, each with its remedy."""
