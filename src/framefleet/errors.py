@@ -20,6 +20,10 @@
     │   ├── CaptionRejected        input      never
     │   ├── EngineBusy             device     later
     │   └── EngineLost             device     later
+    ├── StoreError                 device     never
+    │   ├── StoreFull              device     later
+    │   ├── StoreLocked            config     later
+    │   └── StoreUnreadable        input      never
     ├── ReplicaError               device     later
     └── DeviceError                device     elsewhere
 
@@ -164,6 +168,31 @@ class EngineLost(CaptionError):
 
     blame: ClassVar[Blame] = "device"
     retry: ClassVar[Retry] = "later"
+
+
+class StoreError(FramefleetError):
+    """Records could not be kept or read back."""
+
+    blame: ClassVar[Blame] = "device"
+
+
+class StoreFull(StoreError):
+    """No room on the disk (or a quota or file-size limit is met); what was acknowledged before is safe."""
+
+    retry: ClassVar[Retry] = "later"
+
+
+class StoreLocked(StoreError):
+    """Another process writes here; the message names it."""
+
+    blame: ClassVar[Blame] = "config"
+    retry: ClassVar[Retry] = "later"
+
+
+class StoreUnreadable(StoreError):
+    """Not a store, a damaged one, or one written by a newer framefleet."""
+
+    blame: ClassVar[Blame] = "input"
 
 
 class ReplicaError(FramefleetError):
