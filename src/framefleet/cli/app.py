@@ -11,6 +11,7 @@ import typer
 
 from framefleet._version import __version__
 from framefleet.cli.decode import decode
+from framefleet.cli.doctor import doctor
 from framefleet.cli.exits import ExitCode, exit_code_of
 from framefleet.cli.probe import probe
 from framefleet.cli.render import note, show, show_json, speak_any_encoding
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-for command in (probe, decode):
+for command in (probe, decode, doctor):
     app.command()(command)
 
 

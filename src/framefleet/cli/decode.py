@@ -27,7 +27,7 @@ InSpan = Annotated[
 Output = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Write each frame as PNG here, with frames.json.", show_default=False)
 ]
-Recovery = Annotated[bool, typer.Option(help="After a damaged frame give the nearest good one, marked.")]
+Recovery = Annotated[bool, typer.Option("--frame-recovery", help="After a damaged frame give the nearest good one, marked.")]
 
 
 def decode(

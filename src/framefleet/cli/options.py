@@ -14,7 +14,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs inst
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Deadline of one clip.")]
 Backend = Annotated[str, typer.Option(envvar="FRAMEFLEET_BACKEND", help="Decode library, or auto.")]
 NumFrames = Annotated[
-    int | None, typer.Option(min=1, help="Frames per clip, evenly spread. [default: 16]", show_default=False)
+    int | None, typer.Option(min=1, help="Frames per clip, evenly spread.", show_default="16")
 ]
 Fps = Annotated[float | None, typer.Option(min=0.001, help="Frames per second instead.", show_default=False)]
 MaxPixels = Annotated[

@@ -72,7 +72,7 @@ def _refusals(clip: ScannedClip) -> dict[str, str | None]:
     """Backend -> why it refuses the clip, or None."""
     from framefleet.decode.backends import BACKENDS
 
-    return {name: BACKENDS.load(name)().refuse(clip.info, clip.index) for name in BACKENDS}
+    return {name: BACKENDS.load(name)().refuse(clip.info, clip.index) for name in BACKENDS if name != "fake"}
 
 
 def _show(facts: dict[str, Any], *, blank_line_first: bool) -> None:
