@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from framefleet.units import GIB, Span
@@ -46,6 +48,8 @@ class DecodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """After a damaged frame give the nearest decodable one, marked in stats, instead of leaving it out."""
     deinterlace: bool = False
     """Deinterlace interlaced video (it is flagged in any case)."""
+    prefer: Literal["throughput", "latency"] = "throughput"
+    """`latency`: one clip's runs are spread over the free NVDEC decoders; `throughput`: one decoder a clip."""
     hw_decoders: int | None = None
     """NVDEC decoders to keep; None: from the number of engines. Start-up only."""
     pool_size: int = 4
