@@ -8,6 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("no clock", deadline=None)  # a shared machine is no stopwatch
+settings.load_profile("no clock")
 
 HAS_GPU = Path("/proc/driver/nvidia/gpus").exists()
 
