@@ -12,7 +12,8 @@
     ├── DecodeError                input      elsewhere
     │   ├── SeekFailed             input      elsewhere
     │   ├── DecoderLost            input      elsewhere
-    │   └── DecodeTimeout          input      elsewhere
+    │   ├── DecodeTimeout          input      elsewhere
+    │   └── DecoderBug             bug        elsewhere
     ├── BudgetError                device     later
     │   ├── BudgetTooLarge         device     elsewhere
     │   └── BudgetTimeout          device     later
@@ -127,6 +128,12 @@ class DecoderLost(DecodeError):
 
 class DecodeTimeout(DecodeError):
     """The deadline of the clip passed."""
+
+
+class DecoderBug(DecodeError):
+    """A decode worker raised something outside this tree. That is a fault of ours; the notes hold its traceback."""
+
+    blame: ClassVar[Blame] = "bug"
 
 
 class BudgetError(FramefleetError):
