@@ -17,8 +17,8 @@ from framefleet.errors import ConfigError
 from framefleet.scenes.render import frame_times_s, render_at
 from framefleet.scenes.truth import Scene
 
-TIME_BASE = Fraction(1, 90_000)
-_AUDIO_RATE_HZ = 16_000
+TIME_BASE = Fraction(1, 60_000)  # MPEG-4 part 2 allows at most 65535
+
 _MATRIX_CODE = {"bt709": 1, "bt601": 6}  # ISO/IEC 23091-2 matrix coefficients; 6 = SMPTE 170M
 _SWS_COLORSPACE = {"bt709": "ITU709", "bt601": "ITU601"}
 # a, b, c, d of the track header's matrix: how a player must turn the stored picture, clockwise
