@@ -79,9 +79,10 @@ def plan_decode(index: FrameIndex, targets: FrameTargets, width: int, height: in
     order = np.lexsort((packets, starts))
     rows, packets, starts = rows[order], packets[order], starts[order]
     reach = np.maximum.accumulate(packets)
-    is_new = starts[1:] > reach[:-1] + 1
-    heads = np.concatenate(([0], np.flatnonzero(is_new) + 1)) if len(rows) else np.zeros(0, np.int64)
-    tails = np.append(heads[1:], len(rows))
+    is_head = np.ones(len(rows), np.bool_)
+    is_head[1:] = starts[1:] > reach[:-1] + 1
+    heads = np.flatnonzero(is_head)
+    tails = np.append(heads[1:], len(rows))[: len(heads)]
     groups = tuple(
         _group(index, int(starts[head]), int(reach[tail - 1]), rows[head:tail], packets[head:tail])
         for head, tail in zip(heads, tails, strict=True)
