@@ -69,4 +69,6 @@ $(VENV)/.demo: pyproject.toml constraints/demo.txt | $(BIN)/python
 $(VENV)/.test: pyproject.toml constraints/demo.txt constraints/test.txt | $(BIN)/python
 	@echo "Installing the test tools into $(VENV) ..."
 	@$(PIP) --constraint constraints/demo.txt --constraint constraints/test.txt --editable '.[dev]'
+	@# Apart from the rest: transformers takes a torchvision that it finds, and this one loads only with the tests' own care.
+	@$(PIP) --no-deps --upgrade --target $(VENV)/torchvision-for-tests torchvision==0.28.0 num2words==0.5.14
 	@touch $@ $(VENV)/.demo

@@ -131,7 +131,7 @@ class Qwen25VL(_Qwen):
         return rendered.replace(self.video_token, self.video_token * (grid[0] * self._tokens(grid)), 1)
 
     def collate(self, batch: Sequence[Prepared]) -> dict[str, torch.Tensor]:
-        seconds = torch.tensor([p.seconds_per_grid for p in batch], dtype=torch.float64)
+        seconds = torch.tensor([p.seconds_per_grid for p in batch], dtype=torch.float32)  # as the stock processor
         return super().collate(batch) | {"second_per_grid_ts": seconds}
 
 

@@ -79,7 +79,7 @@ class Writer:
     @torch.inference_mode()
     def write(self, rows: Sequence[Row], beat: Callable[[], None]) -> list[Written]:
         """The words for every row; `beat` is called after each step."""
-        inputs = {k: self._placed(v) for k, v in self.family.collate([row.prepared for row in rows]).items()}
+        inputs = {k: self._placed(k, v) for k, v in self.family.collate([row.prepared for row in rows]).items()}
         num_prompt = inputs["input_ids"].shape[1]
         follower = _Follower(rows, num_prompt, self.eos_ids, self.tokenizer, beat)
         likelihood = _Likelihood()
@@ -121,8 +121,8 @@ class Writer:
             torch.manual_seed(first.seed)
         return config
 
-    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        dtype = self.model.dtype if tensor.dtype == torch.float32 else tensor.dtype
+    def _placed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        dtype = self.model.dtype if name.startswith("pixel_values") else tensor.dtype
         return tensor.to(self.model.device, dtype)
 
 

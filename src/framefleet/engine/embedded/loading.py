@@ -30,7 +30,7 @@ def load_writer(load: Load) -> tuple[Writer, dict[str, str]]:
     device = _device(load.device)
     tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, local_files_only=True)
     model = _model(str(checkpoint.folder), device, _dtype(load.dtype, device))
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     return Writer(model, tokenizer, family_of(checkpoint, tokenizer)), versions
 
 
