@@ -136,6 +136,16 @@ def test_missing_stamps_cost_packets_but_never_a_frame(pictures, data):
     assert index.packet_of_row[row] in decodable(pictures, group)
 
 
+def test_a_hidden_keyframe_without_a_stamp_is_not_trusted_to_come_first():
+    leading = [
+        Picture(0, is_keyframe=True, is_reference=True),
+        Picture(2, is_keyframe=True, is_reference=True, is_hidden=True),
+        Picture(1, {0, 1}),
+    ]
+    index = index_of(leading, stamps=[0, None, 1])
+    assert ends(plan_decode(index, FrameTargets(np.array([1])), 1, 1)) == [(0, 2)]
+
+
 def plan_of(spec, rows, size=(16, 8)):
     return plan_decode(scan_fake(spec.source).index, FrameTargets(np.array(rows, np.int64)), *size)
 
