@@ -115,14 +115,16 @@ def conditions(model, tokenizer, clips: dict, device: str, dtype, deadline: floa
             continue
         rng = np.random.default_rng(11)
         pairs: list[tuple[Truth, str]] = []
+        told: dict[int, str] = {}
         for shape in sorted({c.shape for c in clips.values()}):
             seeds = [s for s, c in sorted(clips.items()) if c.shape == shape]
             for i in range(0, len(seeds), 125):
                 some = seeds[i : i + 125]
                 part = [clips[s] for s in some]
                 texts = captions(model, tokenizer, part, change(np.stack([c.frames for c in part]), rng), device, dtype)
+                told |= dict(zip(some, texts, strict=True))
                 pairs += [(sample_scene(s).truth, t) for s, t in zip(some, texts, strict=True)]
-        yield {name: summary(pairs)}
+        yield {name: summary(pairs), f"{name}_captions": told}
 
 
 def summary(pairs: list[tuple[Truth, str]]) -> dict:

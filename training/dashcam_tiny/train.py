@@ -39,9 +39,9 @@ def settings() -> argparse.Namespace:
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--out", required=True)
     ask.add_argument("--minutes", type=float, default=9.0, help="the whole run, evaluation included")
-    ask.add_argument("--workers", type=int, default=15)
+    ask.add_argument("--workers", type=int, default=14)
     ask.add_argument("--batch", type=int, default=256)
-    ask.add_argument("--lr", type=float, default=1.5e-3)
+    ask.add_argument("--lr", type=float, default=1.0e-3)
     ask.add_argument("--capacity", type=int, default=30_000, help="clips kept on the device")
     ask.add_argument("--first-clips", type=int, default=2500, help="clips to wait for before the first step")
     ask.add_argument("--eval-clips", type=int, default=500)
@@ -107,7 +107,7 @@ def losses(model, aux: Aux, batch: dict, dtype, *, augment: bool = True) -> dict
     known = torch.isfinite(batch["motion"])
     error = F.smooth_l1_loss(aux.motion(last).float(), batch["motion"].nan_to_num(), reduction="none")
     out["motion"] = (error * known).sum() / known.sum()
-    out["loss"] = out["words"] * 4 + out["heads"] * 1.0 + out["cells"] * 0.5 + out["motion"] * 0.5
+    out["loss"] = out["words"] * 4 + out["heads"] * 1.0 + out["cells"] * 0.5 + out["motion"] * 1.0
     return out
 
 
@@ -150,7 +150,7 @@ def main() -> None:
 
     feed = Feed(
         workers=a.workers, capacity=a.capacity, device=device, first_seed=TRAIN_SEED, eval_seeds=list(EVAL_SEEDS)[: a.eval_clips],
-        eval_workers=max(1, a.workers // 4),
+        eval_workers=max(1, a.workers // 3),
     )  # fmt: skip
     try:
         run(a, feed, note, began, out, device, dtype)
@@ -175,7 +175,7 @@ def run(a, feed: Feed, note, began: float, out: Path, device: str, dtype) -> Non
         lr=a.lr, betas=(0.9, 0.98), fused=device == "cuda",
     )  # fmt: skip
     feed.wait(a.first_clips, 90)
-    reserve_s = 0.22 * a.minutes * 60 if a.minutes < 5 else 55.0
+    reserve_s = 0.22 * a.minutes * 60 if a.minutes < 5 else 60.0
     start, end = time.monotonic(), began + a.minutes * 60 - reserve_s
     note(first_clips=feed.seen, evaluation_clips=len(feed.evaluation))
     rng = np.random.default_rng(a.seed)
@@ -214,6 +214,8 @@ def run(a, feed: Feed, note, began: float, out: Path, device: str, dtype) -> Non
             p.copy_(mean.to(torch.bfloat16).to(p.dtype))
     result = {"facts": facts(), "settings": vars(a), "steps": step, "fresh_clips": feed.seen, "clips_drawn": step * a.batch}
     for line in evaluate.conditions(model, tokenizer, dict(feed.evaluation), device, dtype, deadline=began + a.minutes * 60 - 5):
+        for name in [n for n in line if n.endswith("_captions")]:
+            (out / f"{name}.json").write_text(json.dumps(line.pop(name), indent=0))
         result |= line
         (out / "result.json").write_text(json.dumps(result, indent=1))
         note(**line)

@@ -103,10 +103,11 @@ def encode_frames(
 def _mux(output: Any, frames: Iterator[Image], times_s: Floats, fps: float, form: ClipFormat) -> None:
     stream: Any = None
     audio = output.add_stream("aac" if "mp4" in output.format.name or "mov" in output.format.name else "libopus", rate=48_000) if form.audio else None
+    reformatter = av.video.reformatter.VideoReformatter()
     for frame, time_s in zip(frames, times_s, strict=True):
         if stream is None:
             stream = _video_stream(output, frame.shape, fps, form)
-        picture = _picture(frame, form)
+        picture = _picture(frame, form, reformatter)
         picture.pts, picture.time_base = round(time_s / TIME_BASE), TIME_BASE
         output.mux(stream.encode(picture))
     if stream is not None:
@@ -140,14 +141,17 @@ def _encoder_options(form: ClipFormat) -> dict[str, str]:
     return options
 
 
-def _picture(frame: Image, form: ClipFormat) -> Any:
+def _picture(frame: Image, form: ClipFormat, reformatter: Any) -> Any:
+    """The frame in the encoder's pixel format; one thread, since a pool of threads a frame costs more than the work."""
     picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
     if form.pix_fmt.startswith(("rgb", "gbr")):
-        return picture.reformat(format=form.pix_fmt)
-    return picture.reformat(
+        return reformatter.reformat(picture, format=form.pix_fmt, threads=1)
+    return reformatter.reformat(
+        picture,
         format=form.pix_fmt,
         dst_colorspace=_SWS_COLORSPACE[form.matrix],
         dst_color_range="JPEG" if form.full_range else "MPEG",
+        threads=1,
     )
 
 
