@@ -1,4 +1,4 @@
-"""What transformers' own processors make of frames and prompts, and what their model then says. Run by hand or by a test.
+"""What transformers' own processors make of frames and prompts, and what the model then says.
 
     python tests/engine/hf_reference.py MODELS_FOLDER OUT.json
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tiny_models import FAMILIES, SIZES, make_model, some_frames  # noqa: E402
+from tiny_models import FAMILIES, SIZES, make_model, some_frames
 
 CASES = {  # name: (frames, step, fps, prompt)
     "even": (6, 10, 25.0, "Describe this video in one sentence."),
@@ -38,10 +38,11 @@ def reference(family: str, folder: Path) -> dict:
 
     processor = AutoProcessor.from_pretrained(folder)
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
-    return {name: _case(processor, model, family, *case) for name, case in CASES.items()}
+    return {name: _case(processor, model, family, case) for name, case in CASES.items()}
 
 
-def _case(processor, model, family: str, num_frames: int, step: int, fps: float, prompt: str) -> dict:
+def _case(processor, model, family: str, case: tuple) -> dict:
+    num_frames, step, fps, prompt = case
     height, width = SIZES[family]
     frames = some_frames(num_frames, height, width, seed=num_frames, step=step, fps=fps)
     messages = [{"role": "user", "content": [{"type": "video"}, {"type": "text", "text": prompt}]}]

@@ -92,7 +92,7 @@ def test_one_frame_is_enough(families, name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_frames_of_a_wrong_size_are_refused(families, name):
     frames = some_frames(2, 50, 96)
-    with pytest.raises(CaptionRejected, match="96x50.*multiples of"):
+    with pytest.raises(CaptionRejected, match=r"96x50.*multiples of"):
         families[name].prepare([Turn("user", "Hi", has_video=True)], frames.data, clock_of(frames, None))
 
 
