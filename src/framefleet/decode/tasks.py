@@ -1,0 +1,74 @@
+"""The few things a decode worker does, by name. A pool may name another module of the same shape; this is the default.
+
+Each task takes a `Job` and `ask`. `ask` must be called with the size of the output frames before they are made, and
+returns once there is room for them. Libraries are imported inside, so that the pool's own process, which reads only
+`RESULTS`, loads none; `warm_up` imports them in the worker, before any clip's clock runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from framefleet.decode.decoder import DecodedFrames
+from framefleet.decode.options import DecodeOptions
+from framefleet.media.clip import ScannedClip
+from framefleet.media.source import VideoSource
+
+Ask = Callable[[int], None]
+"""Called with bytes; returns when they are granted."""
+
+RESULTS: dict[str, Any] = {"decode": DecodedFrames, "scan": ScannedClip, "digest": str}
+"""Task -> the type of its result."""
+
+_LEAST_TIMEOUT_S = 0.05
+
+
+class Job(msgspec.Struct, tag="job"):
+    """One task on one clip."""
+
+    task: str
+    source: VideoSource
+    options: DecodeOptions
+    scanned: ScannedClip | None = None
+    """The clip's scan, when it was made before (without the bytes of a clip in memory, which `source` has)."""
+
+
+def decode(job: Job, ask: Ask) -> DecodedFrames:
+    """As `session.decode`. Waiting for room stops the clip's clock."""
+    from framefleet.decode import session
+    from framefleet.decode.targets import choose_targets, output_size
+
+    started_s = time.monotonic()
+    if job.scanned:
+        clip, probe_s = dataclasses.replace(job.scanned, source=job.source), 0.0
+    else:
+        clip, probe_s = session.scan_timed(job.source, job.options)
+    num_frames = len(choose_targets(clip.index, job.options).rows)
+    width, height = output_size(clip.info, num_frames, job.options)
+    left_s = max(job.options.timeout_s - (time.monotonic() - started_s), _LEAST_TIMEOUT_S)
+    ask(num_frames * width * height * 3)
+    options = msgspec.structs.replace(job.options, timeout_s=left_s)
+    return session.decode_scanned(clip, options, probe_s=probe_s)
+
+
+def scan(job: Job, ask: Ask) -> ScannedClip:
+    """Header and packets. The bytes of a clip in memory do not travel back."""
+    from framefleet.decode import session
+
+    clip, _ = session.scan_timed(job.source, job.options)
+    return dataclasses.replace(clip, source=dataclasses.replace(clip.source, content=None))
+
+
+def digest(job: Job, ask: Ask) -> str:
+    """Of all the clip's bytes."""
+    return job.source.digest()
+
+
+def warm_up() -> None:
+    """Import what the tasks need."""
+    import framefleet.decode.session  # noqa: F401
