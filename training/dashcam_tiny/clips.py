@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import av
 import cv2
 import numpy as np
+from framefleet.engine.prompts import PROMPTS
 from framefleet.scenes import sample_scene, truth
 from framefleet.scenes.encode import ClipFormat, encode_frames
 from framefleet.scenes.motion import motion_of
@@ -24,7 +25,7 @@ from text import SequenceMaker, answer_of, pair_stamps_s, sample_prompt
 
 PIXEL_BUDGET, MIN_PIXELS, FACTOR = 760_960, 4096, 32
 MIN_FRAMES = MAX_FRAMES = 16
-MAX_TOKENS, VARIANTS, MAX_PAIRS, MAX_CELLS = 640, 4, 16, 84
+MAX_TOKENS, VARIANTS = 768, 4
 SOURCES = ((854, 480), (640, 480), (960, 540), (1280, 720), (1920, 1080))
 SOURCE_SHARE = (0.42, 0.16, 0.2, 0.15, 0.07)
 RATES = (10, 12, 15, 24, 25, 30)
@@ -205,7 +206,7 @@ def make_example(scene: Scene, shape: int, picture: np.ndarray, indices: np.ndar
         prompt, kind = sample_prompt(rng)
         system = "You are a helpful assistant." if rng.random() < 0.1 else ""
         if v == 0:
-            prompt, kind, system = "Describe the video.", "full", ""
+            prompt, kind, system = PROMPTS["general"].text, "full", ""
         s = maker.make(
             prompt, answer_of(scene.truth, kind), pair_stamps_s(indices, fps), grid,
             system=system, video_first=v == 0 or rng.random() < 0.8, wrapped=rng.random() < 0.5,

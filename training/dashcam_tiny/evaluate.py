@@ -67,7 +67,7 @@ def _hidden(model, part: list, frames: np.ndarray, device: str, dtype):
 
 @torch.no_grad()
 def captions(model, tokenizer, part: list, frames: np.ndarray, device: str, dtype) -> list[str]:
-    """Greedy captions for the prompt "Describe the video." (variant 0); the whole sequence is read for every token."""
+    """Greedy captions for the prompt "general" (variant 0); the whole sequence is read for every token."""
     size = len(part)
     starts = torch.tensor([int(c.starts[0]) for c in part], device=device)
     longest = int(starts.max()) + MAX_NEW_TOKENS

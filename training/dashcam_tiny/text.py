@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from framefleet.engine.prompts import PROMPTS, schema_instruction
 from framefleet.scenes import sample_scene
 from framefleet.scenes.captions import caption_of, short_caption_of
 from framefleet.scenes.truth import Truth
@@ -65,9 +66,10 @@ _SHORT = (
     " in one sentence", " in one short sentence", " briefly", " shortly", " in a single sentence", ". Be brief",
     ". Keep it short", ". One sentence only", ". Short answer", " in one line",
 )  # fmt: skip
+_CAPTION_SCHEMA = {"type": "object", "properties": {"caption": {"type": "string"}}, "required": ["caption"]}
 _JSON = (
-    "Answer with JSON only.", "Reply as a JSON object.", "Return only JSON.", 'Return a JSON object with the key "caption".',
-    'Answer only with JSON that fits this schema: {"type": "object", "properties": {"caption": {"type": "string"}}, "required": ["caption"]}',
+    "Answer with JSON only.", "Reply as a JSON object.", 'Return a JSON object with the key "caption".',
+    schema_instruction(_CAPTION_SCHEMA), schema_instruction({**_CAPTION_SCHEMA, "additionalProperties": False}),
 )  # fmt: skip
 
 
@@ -77,7 +79,10 @@ def _pick(rng: np.random.Generator, options):
 
 def sample_prompt(rng: np.random.Generator) -> tuple[str, str]:
     """A prompt and what it asks for: full, short or json."""
-    kind = rng.choice(["full", "short", "json"], p=[0.82, 0.13, 0.05])
+    kind = rng.choice(["named", "full", "short", "json"], p=[0.3, 0.55, 0.1, 0.05])
+    if kind == "named":
+        name = _pick(rng, ("av", "general", *PROMPTS))
+        return PROMPTS[name].text, "short" if name == "short" else "full"
     core = _pick(rng, _ASK) + " " + _pick(rng, _WHAT)
     if kind == "short":
         return core + _pick(rng, _SHORT) + "." * int(rng.random() < 0.8), "short"
@@ -86,6 +91,8 @@ def sample_prompt(rng: np.random.Generator) -> tuple[str, str]:
     clauses = [_CLAUSES[i] for i in rng.choice(len(_CLAUSES), count, replace=False)]
     parts = [core, *clauses] if rng.random() < 0.8 else [*clauses, core]
     if kind == "json":
+        if rng.random() < 0.3:
+            parts = [PROMPTS[_pick(rng, ("av", "general"))].text]
         return " ".join([*parts, _pick(rng, _JSON)]), "json"
     if rng.random() < 0.12:  # unknown words must not change the answer
         letters = np.array(list("abcdefghijklmnopqrstuvwxyz   ,"))
