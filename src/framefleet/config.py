@@ -104,7 +104,7 @@ def fields(kind: type[msgspec.Struct], *, above: tuple[str, ...] = ()) -> Iterat
     for field in msgspec.structs.fields(kind):
         path = (*above, field.name)
         nested = _struct_in(field.type)
-        if nested is not None and field.default is not None:
+        if nested is not None:
             yield from fields(nested, above=path)
             continue
         default = field.default
@@ -138,7 +138,7 @@ def unknown(what: str, name: str, allowed: list[str], *, origin: str = "") -> Co
 def _section(path: Path, section: str) -> Mapping[str, Any]:
     table = read_file(path).get(section, {})
     if not isinstance(table, dict):
-        raise ConfigError("not a table", given=f"{section!r} in {str(path)!r}", allowed=f"[{section}] with settings in it")
+        raise ConfigError("not a table", given=f"{section!r} in {str(path)!r}", allowed=f"[{section}] and settings")
     return table
 
 

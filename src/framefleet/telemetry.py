@@ -35,11 +35,15 @@ class PhaseClock:
         """Since the clock was made."""
         return time.perf_counter() - self._started
 
+    def as_seconds(self) -> dict[str, float]:
+        """Phase -> seconds, and `total`; to the microsecond."""
+        return {name: round(seconds, 6) for name, seconds in {**self.seconds, "total": self.elapsed_s}.items()}
+
 
 class Occupancy:
     """How many pieces of work stand at each stage now, and on average since the last look.
 
-    Averages are exact (time-weighted), so a short queue that is never empty is told from a long one that is seldom full.
+    Averages are exact (weighted by time): a short queue that is never empty is told from a long one seldom full.
     """
 
     def __init__(self) -> None:

@@ -22,16 +22,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_from_bytes, urlsplit
 
-from framefleet.caption.keyset import DigestMap
 from framefleet.caption.manifest import MANIFEST_SUFFIXES, rows_of_manifest
 from framefleet.errors import ConfigError, SourceNotFound, SourceUnavailable
 from framefleet.media.source import VideoSource
+from framefleet.store.statuses import Statuses
 
-VIDEO_SUFFIXES = frozenset(
-    ".mp4 .m4v .mov .qt .mkv .webm .avi .wmv .asf .flv .f4v .mpg .mpeg .mpe .m1v .m2v .mpv .vob .ts .m2ts .mts .mxf "
-    ".ogv .ogm .3gp .3g2 .rm .rmvb .dv .y4m .h264 .264 .avc .h265 .265 .hevc .ivf .obu .nut .wtv .amv .divx "
-    ".gif .webp .apng".split()
-)
+VIDEO_SUFFIXES = frozenset({
+    ".mp4", ".m4v", ".mov", ".qt", ".mkv", ".webm", ".avi", ".wmv", ".asf", ".flv", ".f4v", ".mpg", ".mpeg", ".mpe",
+    ".m1v", ".m2v", ".mpv", ".vob", ".ts", ".m2ts", ".mts", ".mxf", ".ogv", ".ogm", ".3gp", ".3g2", ".rm", ".rmvb",
+    ".dv", ".y4m", ".h264", ".264", ".avc", ".h265", ".265", ".hevc", ".ivf", ".obu", ".nut", ".wtv", ".amv",
+    ".divx", ".gif", ".webp", ".apng",
+})  # fmt: skip
 """What is taken from folders. A file named outright is taken whatever its suffix."""
 
 
@@ -64,13 +65,13 @@ class Inputs:
 
     def __iter__(self) -> Iterator[VideoSource]:
         self.passed_over = seen_over = PassedOver()
-        seen = DigestMap()
+        seen = Statuses()  # the same compact map as the store's; which status stands in it says nothing here
         for source in self._all():
             key = blake2b(os.fsencode(source.location), digest_size=16).hexdigest()
             if key in seen:
                 seen_over.duplicates += 1
                 continue
-            seen[key] = 1
+            seen.put(key, "ok")
             yield source
 
     def check(self) -> None:
@@ -170,6 +171,11 @@ class Inputs:
 def local_source(path: str | os.PathLike[str]) -> VideoSource:
     """The clip at a local path, by its absolute path."""
     return VideoSource("file", os.path.abspath(path))  # noqa: PTH100  # resolve() would follow symbolic links
+
+
+def source_of_location(location: str) -> VideoSource:
+    """The clip that has this `location`; locations of files are absolute paths, so none looks like a URL."""
+    return VideoSource("url" if "://" in location and not location.startswith("/") else "file", location)
 
 
 def clip_name(source: VideoSource) -> str:

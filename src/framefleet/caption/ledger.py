@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
-from framefleet.errors import ConfigError
+from framefleet.errors import StoreError, StoreLocked
 from framefleet.units import NS_PER_S, Span
 
 _log = logging.getLogger(__name__)
@@ -66,18 +66,18 @@ class Ledger:
     def beside(cls, store: str) -> Self:
         """The ledger of a store. A remote store (a URL) gets one in memory, which lasts for this run only."""
         if "://" in store:
-            _log.warning("no ledger for the remote store %s: a resumed run reads every clip once to know it again", store)
+            _log.warning("no ledger beside the remote store %s: a resumed run must read every clip again", store)
             return cls(":memory:")
         return cls(ledger_path(store))
 
     def content_of(self, place: str, stamp: str) -> str | None:
         """The content digest (hex) known for this place while it bore this stamp."""
-        row = self._database.execute("SELECT stamp, content FROM places WHERE place = ?", (os.fsencode(place),)).fetchone()
+        row = self._row("SELECT stamp, content FROM places WHERE place = ?", os.fsencode(place))
         return row[1].hex() if row and row[0] == stamp else None
 
     def remember_content(self, place: str, stamp: str, content_digest: str) -> None:
-        """Keep it. Only for stamps from `stamp_of`, which are empty while a file is too fresh to trust."""
-        if stamp:
+        """Keep it, unless the file is so fresh that it may yet change under the same stamp."""
+        if is_settled(stamp):
             row = (os.fsencode(place), stamp, bytes.fromhex(content_digest))
             self._write("INSERT OR REPLACE INTO places VALUES (?, ?, ?)", row)
 
@@ -90,10 +90,10 @@ class Ledger:
 
     def windows_of(self, content_digest: str, rule: str) -> list[Span] | None:
         """The windows that this rule cut this content into."""
-        row = self._database.execute(
-            "SELECT spans FROM windows WHERE content = ? AND rule = ?", (bytes.fromhex(content_digest), rule)
-        ).fetchone()
-        return None if row is None else [Span(*edges) for edges in msgspec.json.decode(row[0], type=list[tuple[int, int]])]
+        row = self._row("SELECT spans FROM windows WHERE content = ? AND rule = ?", bytes.fromhex(content_digest), rule)
+        if row is None:
+            return None
+        return [Span(*edges) for edges in msgspec.json.decode(row[0], type=list[tuple[int, int]])]
 
     def remember_windows(self, content_digest: str, rule: str, spans: list[Span]) -> None:
         """Keep them."""
@@ -122,6 +122,10 @@ class Ledger:
     ) -> None:
         self.close()
 
+    def _row(self, query: str, *values: object) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = self._database.execute(query, values).fetchone()
+        return row
+
     def _write(self, statement: str, row: tuple[object, ...]) -> None:
         self._database.execute(statement, row)
         if time.monotonic() - self._committed_s > _COMMIT_EVERY_S:  # losing two seconds of it costs two seconds
@@ -135,11 +139,17 @@ def ledger_path(store: str) -> str:
 
 
 def stamp_of(place: str | os.PathLike[str]) -> str:
-    """What changes when a local file's content does; empty for a file so fresh that it need not. Raises OSError."""
+    """Size, time of change and inode of a local file: what changes when its content does. Raises OSError."""
     stat = Path(place).stat()
-    if time.time_ns() - stat.st_mtime_ns < _SETTLED_NS:
-        return ""
-    return f"{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ino}"
+    return f"file:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ino}"
+
+
+def is_settled(stamp: str) -> bool:
+    """Whether a stamp may be trusted later. Not when the file changed just now: clocks of file systems are coarse."""
+    kind, _, rest = stamp.partition(":")
+    if kind != "file":
+        return bool(kind)
+    return time.time_ns() - int(rest.split(":")[1]) > _SETTLED_NS
 
 
 def _open(path: str) -> sqlite3.Connection:
@@ -149,15 +159,21 @@ def _open(path: str) -> sqlite3.Connection:
         return _connect(path)
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
-            raise ConfigError(
+            raise StoreLocked(
                 "another run is writing to this store", given=repr(path), remedy="wait for it, or name another --output"
             ) from error
-        raise ConfigError("cannot open the ledger", given=f"{path!r} ({error})", remedy="a place that can be written") from error
+        raise StoreError("cannot open the ledger", given=f"{path!r} ({error})", remedy="another --output") from error
     except sqlite3.DatabaseError as error:
-        aside = f"{path}.broken-{time.time_ns()}"
-        Path(path).rename(aside)
-        _log.warning("the ledger %s is broken (%s); set aside as %s, clips will be read anew", path, error, aside)
+        _log.warning("the ledger %s cannot be used (%s); set aside, clips will be read anew", path, error)
+        _set_aside(path)
         return _connect(path)
+
+
+def _set_aside(path: str) -> None:
+    mark = f".broken-{time.time_ns()}"
+    for part in (path, f"{path}-wal", f"{path}-shm"):
+        if Path(part).exists():
+            Path(part).rename(part + mark)
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -167,9 +183,7 @@ def _connect(path: str) -> sqlite3.Connection:
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
-        found = database.execute("PRAGMA user_version").fetchone()[0]
-        if found not in (0, _VERSION):
-            raise sqlite3.DatabaseError(f"version {found}, not {_VERSION}")
+        _check_version(database.execute("PRAGMA user_version").fetchone()[0])
         database.executescript(_SCHEMA)
         database.execute(f"PRAGMA user_version = {_VERSION}")
         database.commit()
@@ -177,3 +191,8 @@ def _connect(path: str) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _check_version(found: int) -> None:
+    if found not in (0, _VERSION):
+        raise sqlite3.DatabaseError(f"version {found}, not {_VERSION}")

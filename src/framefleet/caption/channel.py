@@ -1,0 +1,54 @@
+"""A bounded queue that can be closed: where one stage hands over to the next, and waits when that one is behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Channel(Generic[T]):
+    """`put` waits while `capacity` items wait; iteration ends once it is closed and empty. Any number at either end."""
+
+    def __init__(self, capacity: int) -> None:
+        assert capacity > 0
+        self.capacity = capacity
+        self._items: deque[T] = deque()
+        self._is_closed = False
+        self._changed = asyncio.Condition()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    async def put(self, item: T) -> bool:
+        """Hand over. False when the channel is closed: the item is not taken."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._is_closed or len(self._items) < self.capacity)
+            if self._is_closed:
+                return False
+            self._items.append(item)
+            self._changed.notify_all()
+            return True
+
+    async def take(self, most: int) -> list[T]:
+        """At least one item, at most `most`, as many as are there; none when closed and empty."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._is_closed or self._items)
+            taken = [self._items.popleft() for _ in range(min(most, len(self._items)))]
+            self._changed.notify_all()
+            return taken
+
+    async def close(self, *, discard: bool = False) -> None:
+        """No more items; with `discard` those waiting are dropped. Repeatable."""
+        async with self._changed:
+            self._is_closed = True
+            if discard:
+                self._items.clear()
+            self._changed.notify_all()
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while taken := await self.take(1):
+            yield taken[0]
