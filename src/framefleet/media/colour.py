@@ -19,6 +19,7 @@ class ColourClaims:
     """Matrix, range and transfer by tag or by rule, and the layout of the samples."""
 
     matrix: str
+    is_matrix_tagged: bool
     is_full_range: bool
     transfer: str
     bit_depth: int
@@ -32,6 +33,7 @@ def colour_claims(tagged: Any, pix_fmt: str, width: int, height: int) -> ColourC
     is_rgb = bool(layout and layout.is_rgb) or pix_fmt == "pal8"
     return ColourClaims(
         matrix="rgb" if is_rgb else _matrix(tagged, width, height),
+        is_matrix_tagged=is_rgb or tagged.colorspace in _MATRIX_NAMES,
         is_full_range=is_rgb or tagged.color_range == 2 or pix_fmt.startswith("yuvj"),
         transfer=_TRANSFER_NAMES.get(tagged.color_trc, "sdr"),
         bit_depth=max((c.bits for c in layout.components), default=8) if layout else 8,

@@ -45,3 +45,7 @@ class StreamInfo:
     has_b_frames: bool
     has_audio: bool
     size_bytes: int | None
+    is_matrix_tagged: bool = True
+    """Whether `colour_matrix` is the stream's own tag; libraries differ in what they make of untagged video."""
+    num_video_streams: int = 1
+    """All of them, pictures attached as cover art included; some libraries simply take the first."""
