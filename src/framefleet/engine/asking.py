@@ -38,6 +38,21 @@ class AskingCaptioner:
         """End it; no process, socket or memory is left."""
 
     @property
+    def is_ready(self) -> bool:
+        """Whether a question would be worked on now."""
+        return True
+
+    @property
+    def num_running(self) -> int:
+        """Questions in the model now."""
+        return 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Questions held that are not in the model yet."""
+        return 0
+
+    @property
     def versions(self) -> dict[str, str]:
         """Library -> version, for the record."""
         return {}

@@ -65,6 +65,10 @@ class FakeEngine(AskingCaptioner):
         self._answers = itertools.cycle(settings.answers or ("",))
         self._faults = itertools.cycle(settings.faults or ("",))
 
+    @property
+    def num_running(self) -> int:
+        return self._at_once
+
     async def ask(self, question: Question, on_text: OnText | None = None) -> Answer:
         """The next answer, or the next fault."""
         if self._at_once >= self.settings.max_at_once:

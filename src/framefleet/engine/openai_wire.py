@@ -50,7 +50,7 @@ def chat_body(
 
 
 def local_path(clip: str) -> Path | None:
-    """The file that a clip's name means (a path, or a `file://` URL for names that are no text); None for other URLs."""
+    """The file that a clip's name means (a path, or a `file://` URL where the name is no text); None for other URLs."""
     if clip.startswith("file://"):
         return Path(os.fsdecode(urllib.parse.unquote_to_bytes(clip.removeprefix("file://"))))
     return None if "://" in clip and not Path(clip).exists() else Path(clip)

@@ -8,7 +8,7 @@ import itertools
 import logging
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -30,11 +30,12 @@ from framefleet.engine.embedded.wire import (
     Load,
     Piece,
     Ready,
+    Started,
     ToProcess,
     frames_to_memfd,
 )
 from framefleet.engine.question import Answer, OnText, Question
-from framefleet.errors import CaptionRejected, EngineBusy, EngineLost
+from framefleet.errors import CaptionRejected, EngineBusy, EngineLost, FramefleetError
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class _Pending:
 
     answer: asyncio.Future[Done]
     on_text: OnText | None
-    sent_s: float = field(default_factory=time.perf_counter)
+    is_running: bool = False
 
 
 def open_embedded(**settings: Any) -> EmbeddedEngine:
@@ -95,6 +96,7 @@ class EmbeddedEngine(AskingCaptioner):
         self.model = settings.model
         self.ready: Ready | None = None
         """What the running process said when it had loaded."""
+        self._versions: dict[str, str] = {}
         self._checkpoint: Checkpoint | None = None
         self._process: ModelProcess | None = None
         self._loaded: asyncio.Future[Ready] | None = None
@@ -104,17 +106,25 @@ class EmbeddedEngine(AskingCaptioner):
         self._deaths_in_a_row = 0
         self._last_sign_s = 0.0
         self._watch: asyncio.Task[None] | None = None
+        self._revival: asyncio.Task[None] | None = None
         self._has_warned = False
         self._is_closed = False
 
     @property
     def versions(self) -> dict[str, str]:
-        return self.ready.versions if self.ready else {}
+        return self._versions
 
     @property
-    def num_pending(self) -> int:
-        """Questions held now."""
-        return len(self._pending)
+    def is_ready(self) -> bool:
+        return self._process is not None and self.ready is not None
+
+    @property
+    def num_running(self) -> int:
+        return sum(pending.is_running for pending in self._pending.values())
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._pending) - self.num_running
 
     @property
     def pid(self) -> int | None:
@@ -159,9 +169,10 @@ class EmbeddedEngine(AskingCaptioner):
     async def aclose(self) -> None:
         """End the process. Questions in flight raise EngineLost."""
         self._is_closed = True
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        for task in (self._watch, self._revival):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         if process := self._process:
             self._process = None
             await asyncio.to_thread(process.close)
@@ -188,7 +199,16 @@ class EmbeddedEngine(AskingCaptioner):
             assert self._process is not None
             return self._process
 
+    async def _revive(self) -> None:
+        """Start it again without waiting for the next question, so that health comes back by itself."""
+        await asyncio.sleep(min(0.1 * 2**self._deaths_in_a_row, 10.0))
+        try:
+            await self._running()
+        except FramefleetError as error:
+            _log.warning("the model process was not started again: %s", error)
+
     async def _launch(self) -> None:
+        self.ready = None
         loop = asyncio.get_running_loop()
         self._loaded = loop.create_future()
 
@@ -211,6 +231,7 @@ class EmbeddedEngine(AskingCaptioner):
         except BaseException:
             await self._discard(process)
             raise
+        self._versions = self.ready.versions
         self._last_sign_s = time.monotonic()
         _log.info("%s is loaded on %s (%s)", self.model, self.ready.device, self.ready.dtype)
 
@@ -231,7 +252,7 @@ class EmbeddedEngine(AskingCaptioner):
             generation=question.generation,
             wants_text=wants_text,
         )
-        if not any(p is not None and not p.answer.done() and i != question_id for i, p in self._pending.items()):
+        if len(self._pending) == 1:
             self._last_sign_s = time.monotonic()  # it was idle until now
         try:
             await asyncio.to_thread(_send_with_frames, process, message, frames.data)
@@ -249,6 +270,9 @@ class EmbeddedEngine(AskingCaptioner):
                 _settle(self._loaded, message)
             case Failed(id=0):
                 _settle(self._loaded, message.error())
+            case Started(ids=ids):
+                for started in filter(None, map(self._pending.get, ids)):
+                    started.is_running = True
             case Piece(id=question_id, text=text):
                 if (pending := self._pending.get(question_id)) and pending.on_text:
                     pending.on_text(text)
@@ -261,12 +285,14 @@ class EmbeddedEngine(AskingCaptioner):
         """The process is gone: everything it had is lost."""
         if process is not self._process:
             return
-        self._process = None
+        was_loaded, self._process, self.ready = self.is_ready, None, None
         self._deaths_in_a_row += 1
         error = EngineLost("the model process is gone", given=process.fate(), remedy="the next request starts it anew")
         _log.warning("%s", error)
         _settle(self._loaded, error)
         self._fail_all(error)
+        if was_loaded and not self._is_closed:
+            self._revival = asyncio.create_task(self._revive())
 
     def _fail_all(self, error: Exception) -> None:
         for pending in self._pending.values():

@@ -60,6 +60,12 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     versions: dict[str, str]
 
 
+class Started(msgspec.Struct, frozen=True, tag=True):
+    """These are in the model now."""
+
+    ids: tuple[int, ...]
+
+
 class Alive(msgspec.Struct, frozen=True, tag=True):
     """Work goes on (sent at most once a second)."""
 
@@ -108,7 +114,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 ToProcess = Load | Ask | Cancel
-FromProcess = Ready | Alive | Piece | Done | Failed
+FromProcess = Ready | Started | Alive | Piece | Done | Failed
 
 
 class Channel:

@@ -28,6 +28,7 @@ from framefleet.engine.embedded.wire import (
     Load,
     Piece,
     Ready,
+    Started,
     ToProcess,
     frames_from_memfd,
 )
@@ -113,6 +114,7 @@ class Worker:
     def _answer(self, batch: list[Job]) -> None:
         """Generate; a batch that fails is halved until the one that fails stands alone (or the memory is enough)."""
         started_s = time.perf_counter()
+        self._channel.send(Started(tuple(job.id for job in batch)))
         try:
             written = self._writer.write([self._row(job) for job in batch], self._beat)
         except Exception as error:  # noqa: BLE001 - one bad question must not end the process
