@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -94,6 +95,19 @@ class Intake:
             self._fail(taken, content, error)
         return taken
 
+    def glance(self, source: VideoSource) -> ClipIntake | None:
+        """As `take`, but from the ledger alone; None when the clip would have to be read. Blocks for a stat."""
+        try:
+            content = self.ledger.content_of(source.location, stamp_of(source.location))
+        except (OSError, ValueError):
+            return None
+        spans: Sequence[Span | None] | None = [None]
+        if content is not None and self.rule is not None:
+            spans = self.ledger.windows_of(content, self.rule.key)
+        if content is None or spans is None:
+            return None
+        return self._sorted(ClipIntake(clip_name(source)), source, content, "", spans)
+
     def note(self, record: CaptionRecord) -> None:
         """The store has it now."""
         self.statuses.put(record.digest, record.status)
@@ -124,6 +138,15 @@ class Intake:
 
     async def _add_work(self, taken: ClipIntake, source: VideoSource, content: str, stamp: str) -> None:
         spans, scanned = await self._spans_of(source, content)
+        self._sorted(taken, source, content, stamp, spans)
+        if taken.work and self.rule is not None:
+            scanned = scanned or await self.reader.scan(source, self.question.frames)
+            taken.work = [msgspec.structs.replace(work, scanned=scanned) for work in taken.work]
+
+    def _sorted(
+        self, taken: ClipIntake, source: VideoSource, content: str, stamp: str, spans: Sequence[Span | None]
+    ) -> ClipIntake:
+        """`taken` with each window under what is to be done and what is there."""
         for span in spans:
             request = self.question.of(taken.clip, content, span)
             status = self.statuses.get(request.digest)
@@ -131,11 +154,9 @@ class Intake:
                 taken.work.append(Work(request=request, source=source, stamp=stamp))
             else:
                 taken.skipped[status] += 1
-        if taken.work and self.rule is not None:
-            scanned = scanned or await self.reader.scan(source, self.question.frames)
-            taken.work = [msgspec.structs.replace(work, scanned=scanned) for work in taken.work]
+        return taken
 
-    async def _spans_of(self, source: VideoSource, content: str) -> tuple[list[Span] | list[None], ScannedClip | None]:
+    async def _spans_of(self, source: VideoSource, content: str) -> tuple[Sequence[Span | None], ScannedClip | None]:
         if self.rule is None:
             return [None], None
         if (known := self.ledger.windows_of(content, self.rule.key)) is not None:

@@ -87,20 +87,23 @@ async def caption_job(
     inputs.check()
     async with AsyncExitStack() as opened:
         engine = engine or engine_for(settings)
-        start = _Once(opened, engine)
+        start = Once(opened, engine)
         if not engine.model:  # the server must be asked for it: it is part of the resume key
             await start()
         question = question_for(settings, engine)
         rule = settings.window_rule()
-        store = opened.enter_context(open_store(job.output, "w"))
+        store: Sink = opened.enter_context(open_store(job.output, "w"))
         ledger = opened.enter_context(Ledger.beside(job.output))
-        pool = None if reader else await opened.enter_async_context(pool_for(settings, question.frames))
+        decode_slots = settings.decode_workers or 2
+        if reader is None:
+            reader = pool = await opened.enter_async_context(pool_for(settings, question.frames))
+            decode_slots = pool.settings.num_workers
         patience = Patience(attempts=settings.attempts)
         statuses = store.statuses()
         run = LocalRun(
             inputs=inputs,
             intake=Intake(
-                reader=reader or _opened(pool),
+                reader=reader,
                 ledger=ledger,
                 statuses=statuses,
                 question=question,
@@ -109,12 +112,12 @@ async def caption_job(
                 patience=patience,
                 retry_failed=settings.retry_failed,
             ),
-            reader=reader or _opened(pool),
+            reader=reader,
             engine=engine,
             engine_ready=start,
             store=store,
             answers=Answers(ledger=ledger, statuses=statuses, fetch=lambda request: fetch(store, request)),
-            limits=limits_for(settings, engine.name, decode_slots=pool.settings.num_workers if pool else 2),
+            limits=limits_for(settings, engine.name, decode_slots=decode_slots),
             patience=patience,
             on_progress=on_progress,
             on_commit=on_commit,
@@ -166,7 +169,7 @@ def fetch(store: Sink, request: CaptionRequest) -> CaptionRecord | None:
     return next((record for record in store.records(where) if record.digest == digest), None)
 
 
-class _Once:
+class Once:
     """Starts the engine when it is first needed: a run that has nothing to do loads no model."""
 
     def __init__(self, opened: AsyncExitStack, engine: AskingCaptioner) -> None:
@@ -195,11 +198,6 @@ def _signals(run: LocalRun) -> Iterator[None]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-
-
-def _opened(pool: DecodePool | None) -> DecodePool:
-    assert pool is not None
-    return pool
 
 
 def _remember(ledger: Ledger, started_at: str, summary: Summary, engine: AskingCaptioner) -> None:
