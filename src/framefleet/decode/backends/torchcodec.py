@@ -1,0 +1,188 @@
+"""The `torchcodec` backend: TorchCodec by frame number, every time checked against the index.
+
+What TorchCodec is known to get wrong is refused before anything opens; a wrong time, a different count or an error in
+its FFmpeg's log raises before a frame is given. On the CPU its pictures are within 3 levels of the `pyav` backend's at
+native size. On a GPU (`device="cuda"`) it takes only what NVDEC is known to do right, and gives a CUDA tensor.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from framefleet.decode.backends.ffmpeg_log import hear_errors
+from framefleet.decode.backends.plain_path import plain_path
+from framefleet.decode.backends.rgb_size import resize_rgb
+from framefleet.decode.decoder import DecodedFrames, DecodeStats
+from framefleet.decode.deliver import deliver
+from framefleet.decode.options import DecodeOptions
+from framefleet.decode.plan import DecodePlan
+from framefleet.errors import DecodeError, DeviceError, SeekFailed
+from framefleet.media.clip import ScannedClip
+from framefleet.media.index import FrameIndex, Int64
+from framefleet.media.info import StreamInfo
+from framefleet.media.limits import Deadline
+from framefleet.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONTAINERS = ("mov,mp4", "matroska")
+CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "prores")
+CODECS_ON_CUDA = ("h264", "hevc", "vp9", "av1")
+_CHUNK_BYTES = 64 << 20
+_TIME_SLACK_NS = 1000  # its times are float seconds
+
+
+class TorchCodecBackend:
+    """Frames through torchcodec.decoders.VideoDecoder."""
+
+    name = "torchcodec"
+    devices = ("cpu", "cuda")
+
+    def refuse(self, info: StreamInfo, index: FrameIndex) -> str | None:
+        """The first thing that TorchCodec would get wrong, or cannot."""
+        if importlib.util.find_spec("torchcodec") is None:
+            return "TorchCodec is not installed (pip install 'framefleet[torchcodec]')"
+        return _refuse_clip(info, index)
+
+    def decode(self, clip: ScannedClip, plan: DecodePlan, options: DecodeOptions) -> DecodedFrames:
+        """The plan's frames, all of them.
+
+        Raises DeviceError where `device="cuda"` cannot be had, DecodeError for a clip damaged where it looked.
+        """
+        started_s = time.monotonic()
+        if options.deinterlace:
+            raise DecodeError("torchcodec does not deinterlace", remedy="the pyav backend")
+        if options.device == "cuda":
+            _check_cuda(clip.info)
+        rows = np.unique(plan.targets.rows)
+        with plain_path(clip.source) as path:
+            pictures = _read(path, clip, rows, plan, options)
+        stats = DecodeStats(
+            backend=self.name,
+            frames_walked=plan.frames_walked,
+            is_interlaced=clip.info.is_interlaced_from_header,
+            seconds={"decode": time.monotonic() - started_s},
+        )
+        return deliver(clip, plan, rows, pictures, stats)
+
+
+def _refuse_clip(info: StreamInfo, index: FrameIndex) -> str | None:
+    reasons = {
+        f"only MP4 and Matroska, not {info.container}": not info.container.startswith(CONTAINERS),
+        f"only {', '.join(CODECS)}, not {info.codec}": info.codec not in CODECS,
+        "turns mirrored video instead of mirroring it": info.hflip,
+        "leaves transparency out": info.has_alpha,
+        f"no tone mapping for {info.transfer}": info.transfer != "sdr",
+        "takes untagged colours for BT.601": not info.is_matrix_tagged and info.colour_matrix != "bt601",
+        f"needs an index from packets, not one that was {index.method}": index.method != "packets",
+        f"the clip is irregular: {', '.join(index.notes)}": bool(index.notes),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _check_cuda(info: StreamInfo) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise DeviceError("no CUDA device for torchcodec", remedy="device='cpu'")
+    reasons = {
+        f"codec {info.codec}": info.codec not in CODECS_ON_CUDA,
+        f"{info.bit_depth}-bit {info.chroma}": (info.bit_depth, info.chroma) != (8, "4:2:0"),
+        "full range": info.is_full_range,
+        "a turned picture": bool(info.rotation_deg),
+        "odd sides": bool(info.coded_width % 2 or info.coded_height % 2),
+    }
+    if refused := [reason for reason, applies in reasons.items() if applies]:
+        raise DeviceError("torchcodec on CUDA is not right for this clip", given=", ".join(refused))
+
+
+def _read(path: str, clip: ScannedClip, rows: Int64, plan: DecodePlan, options: DecodeOptions) -> Any:
+    """[R, H, W, 3] of the unique rows: an ndarray, or a CUDA tensor."""
+    decoder_class = _import_decoder()
+    deadline = Deadline(options.timeout_s)
+    per_chunk = max(1, _CHUNK_BYTES // (3 * clip.info.coded_width * clip.info.coded_height))
+    chunks = []
+    with hear_errors("torchcodec") as heard:
+        try:
+            decoder = decoder_class(
+                path,
+                stream_index=clip.info.stream_index,
+                dimension_order="NHWC",
+                num_ffmpeg_threads=options.num_ffmpeg_threads,
+                device=options.device,
+                seek_mode=options.seek_mode,
+            )
+            _check_count(len(decoder), clip)
+            for first in range(0, len(rows), per_chunk):
+                deadline.check("decoding", clip.source.name)
+                wanted = rows[first : first + per_chunk]
+                batch = decoder.get_frames_at(wanted.tolist())
+                _check_times(batch.pts_seconds, clip.index.pts_ns[wanted])
+                chunks.append(_resized(batch.data, plan.width, plan.height))
+            _check_device(decoder, options.device)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise DecodeError("torchcodec failed", given=f"{clip.source.name!r}: {_last_line(error)}") from error
+    if heard:
+        raise DecodeError("the clip is damaged, and torchcodec does not say where", given=str(heard))
+    return _joined(chunks)
+
+
+def _import_decoder() -> Any:
+    try:
+        from torchcodec.decoders import VideoDecoder
+    except (ImportError, RuntimeError, OSError) as error:
+        raise DecodeError(
+            "torchcodec does not load", given=_last_line(error), remedy="FFmpeg 4 to 8 installed"
+        ) from error
+    return VideoDecoder
+
+
+def _check_count(num_frames: int, clip: ScannedClip) -> None:
+    if num_frames != clip.index.num_frames:
+        raise DecodeError(
+            "torchcodec counts other frames", given=str(num_frames), allowed=f"{clip.index.num_frames} as in the index"
+        )
+
+
+def _check_times(pts_seconds: Tensor, pts_ns: Int64) -> None:
+    off_ns = np.abs(np.rint(pts_seconds.cpu().numpy() * NS_PER_S).astype(np.int64) - pts_ns)
+    if np.any(off_ns > _TIME_SLACK_NS):
+        raise SeekFailed("torchcodec gave other frames", given=f"times off by up to {off_ns.max() / 1e6:.3f} ms")
+
+
+def _check_device(decoder: Any, device: str) -> None:
+    if device == "cuda" and getattr(decoder, "cpu_fallback", False):
+        raise DecodeError("torchcodec fell back to the CPU", given=str(decoder.cpu_fallback))
+
+
+def _resized(batch: Tensor, width: int, height: int) -> Any:
+    """uint8 [T, h, w, 3] to [T, height, width, 3], where it is."""
+    if batch.device.type == "cpu":
+        return np.stack([resize_rgb(picture, width, height) for picture in batch.numpy()])
+    if tuple(batch.shape[1:3]) == (height, width):
+        return batch
+    from torch.nn.functional import interpolate
+
+    channels_first = batch.permute(0, 3, 1, 2).float()
+    small = interpolate(channels_first, (height, width), mode="bicubic", antialias=True)
+    return small.round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous()
+
+
+def _joined(chunks: list[Any]) -> Any:
+    if len(chunks) == 1:
+        return chunks[0]
+    if isinstance(chunks[0], np.ndarray):
+        return np.concatenate(chunks)
+    import torch
+
+    return torch.cat(chunks)
+
+
+def _last_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__
