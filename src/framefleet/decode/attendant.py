@@ -153,15 +153,15 @@ class Attendant(threading.Thread):
             try:
                 result = self._do(ticket, worker)
             except (DecoderLost, DecodeTimeout) as error:
-                if worker.is_alive:  # the worker raised it and lives
+                error.__traceback__ = None  # it holds this frame, and so would keep the frames of the second try
+                if worker is self.worker:  # which raised it itself, and lives
                     raise
                 quarantine.record(job, error)
                 if isinstance(error, DecodeTimeout):
                     raise
             except MemoryError as error:
-                was_fresh = worker.num_jobs == 1
-                worker.close()
-                if was_fresh:
+                self._lose(worker)  # its memory may be in pieces
+                if worker.num_jobs == 1:
                     raise self._too_large(job) from error
             else:
                 quarantine.clear(job)
@@ -186,7 +186,7 @@ class Attendant(threading.Thread):
             if lease is not None:
                 lease.release()
             if ticket.is_stopped or not worker.is_idle:
-                worker.close()
+                self._lose(worker)
             raise
         if isinstance(result, DecodedFrames):
             _note_cost(result, worker, lease)
@@ -205,9 +205,6 @@ class Attendant(threading.Thread):
 
     def _ready_worker(self) -> WorkerProcess:
         """The worker, or a new one. Raises DeviceError when none starts."""
-        if self.worker is not None and not self.worker.is_alive:
-            self.workers_lost += 1
-            self.worker = None
         if self.worker is None:
             worker = WorkerProcess(
                 Setup(self._settings.tasks, self._settings.worker_bytes), num_threads=self._settings.threads
@@ -216,9 +213,14 @@ class Attendant(threading.Thread):
             self.worker = worker
         return self.worker
 
+    def _lose(self, worker: WorkerProcess) -> None:
+        worker.close()
+        self.worker = None
+        self.workers_lost += 1
+
     def _dismiss_worn(self) -> None:
         worker, settings = self.worker, self._settings
-        if worker is None or not worker.is_alive or worker.vitals is None:
+        if worker is None or worker.vitals is None:
             return
         is_fat = worker.vitals.rss_bytes > settings.recycle_above_bytes
         if is_fat or worker.num_jobs >= settings.recycle_after_jobs:

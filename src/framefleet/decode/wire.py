@@ -18,7 +18,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -45,7 +45,7 @@ class _ArrayNote(msgspec.Struct, array_like=True):
     """Stands in the message for an array: its file's place among those passed along, or its bytes."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
     where: int | bytes
 
 
@@ -124,7 +124,9 @@ def receive(link: socket.socket) -> Received | None:
         _close(descriptors)
     if body[:1] == _INLINE:
         return Received(body[1:], files)
-    return Received(bytes(files.pop()), files)
+    if body == _IN_FILE and files:
+        return Received(bytes(files.pop()), files)
+    raise malformed("an unknown prefix")
 
 
 def mapping_of(array: Array) -> mmap.mmap | None:

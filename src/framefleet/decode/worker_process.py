@@ -34,7 +34,7 @@ class WorkerProcess:
     def __init__(self, setup: Setup, num_threads: int) -> None:
         self.num_jobs = 0
         self.is_idle = True
-        """The last job was answered; after anything else it must be closed."""
+        """Ready for a job: the last one was answered."""
         self.vitals: Vitals | None = None
         """After the last job."""
         self._setup = setup
@@ -80,7 +80,7 @@ class WorkerProcess:
 
         `ask` is called with the bytes of the frames to come; it returns when there is room, or raises BudgetError.
         Raises that, what the task raised, MemoryError when the worker met its own limit, DecodeTimeout or DecoderLost.
-        `is_alive` says whether the worker can go on.
+        `is_idle` says whether the worker can go on; if not, it must be closed.
         """
         deadline_s = time.monotonic() + job.options.timeout_s + _GRACE_S
         self.num_jobs += 1
@@ -103,11 +103,6 @@ class WorkerProcess:
             else:
                 self._lose(job, "it spoke out of turn")
 
-    @property
-    def is_alive(self) -> bool:
-        """It has not ended, as far as this side knows."""
-        return self._process.returncode is None
-
     def kill(self) -> None:
         """End it now, with whatever it started. The thread that waits for it sees it gone."""
         if self._ending.acquire(blocking=False):  # else it is being ended already
@@ -118,9 +113,8 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End it and wait for its end."""
-        if self.is_alive:
-            self.kill()
-            self._end()
+        self.kill()
+        self._end()
 
     def _send(self, message: Any, job: Job) -> None:
         try:
@@ -133,7 +127,6 @@ class WorkerProcess:
             self._link.settimeout(max(deadline_s - time.monotonic(), 0.001))
             received = wire.receive(self._link)
         except TimeoutError:
-            self.close()
             raise DecodeTimeout(
                 "the clip's deadline passed; its worker was killed",
                 given=repr(job.source.name),
@@ -153,6 +146,8 @@ class WorkerProcess:
             self._lose(job, str(error))
 
     def _lose(self, job: Job, why: str = "") -> NoReturn:
+        if why:
+            self.kill()  # else it is dying already
         how, words = self._end()
         detail = "; ".join(part for part in (why or how, _last_line(words)) if part)
         error = DecoderLost(
@@ -165,8 +160,11 @@ class WorkerProcess:
         raise error
 
     def _end(self) -> tuple[str, str]:
-        """End it; how it ended, in words, and the last that it wrote."""
+        """End it; how it ended, in words, and the last that it wrote. Again: nothing."""
+        self.is_idle = False
         with self._ending:
+            if self._link.fileno() < 0:
+                return "", ""
             try:
                 self._process.wait(1.0)  # it is dying already, and of what is worth knowing
             except subprocess.TimeoutExpired:
