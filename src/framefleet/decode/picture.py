@@ -1,7 +1,12 @@
-"""From a decoded picture to upright RGB at the output size: colour, scale and turn in one place."""
+"""From a decoded picture to upright RGB at the output size: colour, scale, turn, alpha, HDR, fields, in one place.
+
+Matrix and range come from each picture's tags (`media.colour` has the rules for untagged ones). Scaling is bicubic in
+one pass with the colour conversion. Transparent pictures are laid on black. HDR goes through `decode.tonemap`.
+"""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import av
@@ -9,15 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
+from framefleet.decode.tonemap import METHOD, to_sdr
+from framefleet.media.colour import ColourClaims, colour_claims
 from framefleet.media.info import StreamInfo
 
 UInt8 = npt.NDArray[np.uint8]
-_MATRIX = {
-    "bt601": Colorspace.ITU601,
-    "bt709": Colorspace.ITU709,
-    "bt2020": Colorspace.BT2020,
-    "rgb": Colorspace.DEFAULT,
-}
+_MATRIX = {"bt601": Colorspace.ITU601, "bt709": Colorspace.ITU709, "bt2020": Colorspace.BT2020, "rgb": Colorspace.DEFAULT}
 _SCALING = (
     Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 )
@@ -30,23 +32,71 @@ class PictureWriter:
         self._info = info
         self._size = (height, width) if info.rotation_deg in (90, 270) else (width, height)
         self._scaler = VideoReformatter()
+        self._claims: dict[tuple[Any, ...], ColourClaims] = {}
+        self.notes: list[str] = []
+        self.tone_mapped = ""
+        self.seconds = 0.0
+        """Spent here so far."""
 
-    def write(self, picture: av.VideoFrame, out: UInt8) -> None:
+    def write(self, picture: Any, out: UInt8) -> None:
         """Fill `out`, uint8 RGB [H, W, 3]."""
-        width, height = self._size
-        rgb: Any = self._scaler.reformat(
+        started_s = time.monotonic()
+        self._note_size(picture)
+        claims = self._claims_of(picture)
+        if claims.has_alpha:
+            picture = self._on_black(picture, claims)
+            claims = self._claims_of(picture)
+        if claims.transfer == "sdr":
+            rgb = plane_of(self._convert(picture, claims, "rgb24", self._size), 3)
+        else:
+            self.tone_mapped = METHOD[claims.transfer]
+            deep = self._convert(picture, claims, "rgb48le", self._size)
+            rgb = to_sdr(plane_of(deep, 3, np.uint16), claims.transfer, claims.is_wide_gamut)
+        out[...] = turn_upright(rgb, self._info)
+        self.seconds += time.monotonic() - started_s
+
+    def _note_size(self, picture: Any) -> None:
+        coded = (self._info.coded_width, self._info.coded_height)
+        if (picture.width, picture.height) != coded:
+            note = f"pictures of {picture.width}x{picture.height} among {coded[0]}x{coded[1]}, brought to one size"
+            if note not in self.notes:
+                self.notes.append(note)
+
+    def _claims_of(self, picture: Any) -> ColourClaims:
+        key = (
+            picture.format.name, picture.width, picture.height, picture.colorspace, picture.color_range,
+            picture.color_trc, picture.color_primaries,
+        )  # fmt: skip
+        if key not in self._claims:
+            self._claims[key] = colour_claims(picture, picture.format.name, picture.width, picture.height)
+        return self._claims[key]
+
+    def _convert(self, picture: Any, claims: ColourClaims, pix_fmt: str, size: tuple[int, int]) -> Any:
+        return self._scaler.reformat(
             picture,
-            width=width,
-            height=height,
-            format="rgb24",
-            src_colorspace=_MATRIX[self._info.colour_matrix],
+            width=size[0],
+            height=size[1],
+            format=pix_fmt,
+            src_colorspace=_MATRIX[claims.matrix],
             dst_colorspace=Colorspace.DEFAULT,
-            src_color_range=ColorRange.JPEG if self._info.is_full_range else ColorRange.MPEG,
+            src_color_range=ColorRange.JPEG if claims.is_full_range else ColorRange.MPEG,
             dst_color_range=ColorRange.JPEG,
             interpolation=_SCALING,
             threads=1,
         )
-        out[...] = turn_upright(rgb.to_ndarray(), self._info)
+
+    def _on_black(self, picture: Any, claims: ColourClaims) -> Any:
+        """Composited at full size, before scaling can mix hidden colours into visible ones."""
+        rgba = plane_of(self._convert(picture, claims, "rgba", (picture.width, picture.height)), 4)
+        alpha = rgba[..., 3:].astype(np.uint16)
+        return av.VideoFrame.from_ndarray(((rgba[..., :3] * alpha + 127) // 255).astype(np.uint8), format="rgb24")
+
+
+def plane_of(picture: Any, channels: int, dtype: Any = np.uint8) -> npt.NDArray[Any]:
+    """A view [H, W, channels] of a packed picture's only plane."""
+    plane = picture.planes[0]
+    rows = np.frombuffer(plane, dtype).reshape(-1, plane.line_size // np.dtype(dtype).itemsize)
+    return rows[: picture.height, : picture.width * channels].reshape(picture.height, picture.width, channels)
 
 
 def turn_upright(rgb: UInt8, info: StreamInfo) -> UInt8:
@@ -54,3 +104,40 @@ def turn_upright(rgb: UInt8, info: StreamInfo) -> UInt8:
     if info.hflip:
         rgb = rgb[:, ::-1]
     return np.rot90(rgb, k=-(info.rotation_deg // 90)) if info.rotation_deg else rgb
+
+
+class Deinterlacer:
+    """FFmpeg's bwdif on the pictures of one run, in order; progressive pictures pass unchanged."""
+
+    def __init__(self) -> None:
+        self._graph: Any = None
+
+    def push(self, picture: Any) -> list[Any]:
+        """Pictures that are ready; each keeps the `opaque` of the one it was made from."""
+        if self._graph is None:
+            self._graph = av.filter.Graph()
+            source = self._graph.add_buffer(
+                width=picture.width, height=picture.height, format=picture.format, time_base=picture.time_base
+            )
+            bwdif = self._graph.add("bwdif", "mode=send_frame:deint=interlaced")
+            sink = self._graph.add("buffersink")
+            source.link_to(bwdif)
+            bwdif.link_to(sink)
+            self._graph.configure()
+        self._graph.push(picture)
+        return self._pull()
+
+    def drain(self) -> list[Any]:
+        """The rest."""
+        if self._graph is None:
+            return []
+        self._graph.push(None)
+        return self._pull()
+
+    def _pull(self) -> list[Any]:
+        ready = []
+        while True:
+            try:
+                ready.append(self._graph.pull())
+            except (av.error.BlockingIOError, av.error.EOFError):
+                return ready

@@ -9,15 +9,18 @@ from typing import Any, BinaryIO
 import msgspec
 
 from framefleet.decode.backends.pyav import PyAvBackend
-from framefleet.decode.decoder import DecodedFrames
+from framefleet.decode.choose import candidates, choose, disbelieve, load_backends, shortfall
+from framefleet.decode.decoder import DecodeBackend, DecodedFrames
 from framefleet.decode.options import DecodeOptions
-from framefleet.decode.plan import plan_decode
+from framefleet.decode.plan import DecodePlan, plan_decode
+from framefleet.decode.recovery import recover
 from framefleet.decode.targets import choose_targets, output_size
-from framefleet.errors import ConfigError
+from framefleet.errors import ConfigError, DecodeError, FramefleetError, SourceTooLarge, SourceUnsupported
 from framefleet.media.clip import ScannedClip
 from framefleet.media.limits import Deadline, ScanLimits
 from framefleet.media.scan import scan
 from framefleet.media.source import VideoSource
+from framefleet.units import format_bytes
 
 
 def decode(
@@ -57,10 +60,73 @@ def scan_timed(source: VideoSource, options: DecodeOptions) -> tuple[ScannedClip
 
 
 def decode_scanned(clip: ScannedClip, options: DecodeOptions, *, probe_s: float = 0.0) -> DecodedFrames:
-    """Sample, size, plan, choose, decode and verify one scanned clip."""
+    """Sample, size, plan, choose, decode and verify one scanned clip.
+
+    A backend whose frames are not believed, or that fails, is passed over for the next; one that gives fewer frames
+    than were asked for is kept if no other gives more. Raises what the last backend raised if none gives any.
+    """
+    plan = make_plan(clip, options)
+    backends = load_backends(candidates(options))
+    choice = choose(clip.info, clip.index, options, backends)
+    if not choice.order:
+        raise _nobody_takes(clip, choice.refusals)
+    frames = _first_good(clip, plan, options, {name: backends[name] for name in choice.order}, dict(choice.refusals))
+    if options.frame_recovery and frames.stats.num_missing:
+        frames = recover(clip, plan, options, frames, backends["pyav"] if "pyav" in backends else PyAvBackend())
+    frames.stats.num_missing += clip.index.num_lost
+    frames.stats.notes[:0] = clip.index.notes
+    frames.stats.seconds["probe"] = probe_s
+    return frames
+
+
+def make_plan(clip: ScannedClip, options: DecodeOptions) -> DecodePlan:
+    """Targets, size and packets. Raises ConfigError, SourceUnsupported, SourceTooLarge; nothing is opened."""
     targets = choose_targets(clip.index, options)
     width, height = output_size(clip.info, len(targets.rows), options)
     plan = plan_decode(clip.index, targets, width, height)
-    frames = PyAvBackend().decode(clip, plan, options)
-    frames.stats.seconds["probe"] = probe_s
-    return frames
+    if plan.output_bytes > options.max_output_bytes:
+        raise SourceTooLarge(
+            "the frames would take too much memory",
+            given=f"{clip.source.name!r}: {len(targets.rows)} of {width}x{height}, {format_bytes(plan.output_bytes)}",
+            allowed=f"max_output_bytes {format_bytes(options.max_output_bytes)}",
+            remedy="fewer frames, max_pixels, or a larger max_output_bytes",
+        )
+    return plan
+
+
+def _nobody_takes(clip: ScannedClip, refusals: dict[str, str]) -> SourceUnsupported:
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
+    return SourceUnsupported("no backend takes the clip", given=f"{clip.source.name!r} ({reasons})", remedy="backend auto")
+
+
+def _first_good(
+    clip: ScannedClip, plan: DecodePlan, options: DecodeOptions, backends: dict[str, DecodeBackend], passed: dict[str, str]
+) -> DecodedFrames:
+    started_s = time.monotonic()
+    best: DecodedFrames | None = None
+    failure: FramefleetError | None = None
+    for name, backend in backends.items():
+        left_s = options.timeout_s - (time.monotonic() - started_s)
+        if left_s <= 0 and (best or failure):
+            break
+        try:
+            frames = backend.decode(clip, plan, msgspec.structs.replace(options, timeout_s=max(left_s, 0.01)))
+        except FramefleetError as error:
+            failure, passed[name] = failure or error, str(error)
+            continue
+        if reason := disbelieve(frames, plan, clip.index):
+            failure, passed[name] = failure or DecodeError(f"{name} {reason}", given=repr(clip.source.name)), reason
+            continue
+        if best is None or frames.stats.num_missing < best.stats.num_missing:
+            best = frames
+        if reason := shortfall(frames):
+            passed[name] = reason
+            continue
+        break
+    if best is None:
+        assert failure is not None
+        raise failure
+    best.stats.refusals = {name: reason for name, reason in passed.items() if name != best.stats.backend}
+    first = next(iter(backends))
+    best.stats.fell_back_to = best.stats.backend if best.stats.backend != first else ""
+    return best

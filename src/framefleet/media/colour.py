@@ -25,6 +25,7 @@ class ColourClaims:
     bit_depth: int
     chroma: str
     has_alpha: bool
+    is_wide_gamut: bool
 
 
 def colour_claims(tagged: Any, pix_fmt: str, width: int, height: int) -> ColourClaims:
@@ -39,6 +40,7 @@ def colour_claims(tagged: Any, pix_fmt: str, width: int, height: int) -> ColourC
         bit_depth=max((c.bits for c in layout.components), default=8) if layout else 8,
         chroma=_chroma(layout, is_rgb=is_rgb),
         has_alpha=pix_fmt == "pal8" or any(c.is_alpha for c in layout.components) if layout else False,
+        is_wide_gamut=tagged.color_primaries == _PRIMARIES_BT2020,
     )
 
 

@@ -39,15 +39,23 @@ class FrameIndex:
     notes: tuple[str, ...] = ()
     """What was odd: `timestamps reset at row 60`, `packets carry no pts` ..."""
 
+    packet_pos: Int64 | None = None
+    """[P] byte position of each packet in the source (-1 where unknown): with the pts, a packet's identity after a seek."""
+    num_lost: int = 0
+    """Frames the source once had that no decoder can give: before a join, behind lost packets, past a cut end."""
+
     NO_PTS = np.iinfo(np.int64).min
 
     def __post_init__(self) -> None:
         assert self.packet_pts.shape == self.packet_is_keyframe.shape == self.packet_is_reference.shape
         assert self.packet_of_row.shape == self.pts_ns.shape
+        assert self.packet_pos is None or self.packet_pos.shape == self.packet_pts.shape
         for array in (
             self.packet_pts, self.packet_is_keyframe, self.packet_is_reference, self.packet_of_row, self.pts_ns,
+            self.packet_pos,
         ):  # fmt: skip
-            array.setflags(write=False)
+            if array is not None:
+                array.setflags(write=False)
 
     @property
     def num_frames(self) -> int:

@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import av
 
@@ -61,6 +61,14 @@ def open_container(source: VideoSource, limits: ScanLimits) -> Iterator[Any]:
     with container:
         container.flags &= ~av.container.Flags.gen_pts.value
         yield container
+
+
+@contextmanager
+def open_file(source: VideoSource, limits: ScanLimits) -> Iterator[BinaryIO]:
+    """The source's bytes as a binary file, from the start. Raises as `open_container`."""
+    file, _ = _file_of(source, limits)
+    with Path(source.location).open("rb") if isinstance(file, str) else file as stream:
+        yield stream
 
 
 def _file_of(source: VideoSource, limits: ScanLimits) -> tuple[Any, bytes]:

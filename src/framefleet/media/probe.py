@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from fractions import Fraction
+from itertools import islice
 from typing import Any, BinaryIO
 
 import av
@@ -18,10 +19,12 @@ from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container
 from framefleet.media.orientation import UPRIGHT, Orientation, orientation_of
+from framefleet.media.packets import read_packets
+from framefleet.media.pictures import first_picture
 from framefleet.media.source import VideoSource
-from framefleet.units import NS_PER_S, ticks_to_ns
+from framefleet.units import ticks_to_ns
 
-_FIRST_PICTURE_TRIES = 8
+_PACKETS_TO_TRY = 128
 _MAX_CREDIBLE_FPS = 1000
 
 
@@ -32,8 +35,15 @@ def probe(
     of = VideoSource.of(source)
     limits = limits or ScanLimits()
     with open_container(of, limits) as container:
-        stream = choose_stream(container, of.name)
-        return describe(container, stream, of, limits)
+        return probe_open(container, choose_stream(container, of.name), of, limits)
+
+
+def probe_open(container: Any, stream: Any, source: VideoSource, limits: ScanLimits) -> StreamInfo:
+    """As `probe`, of a stream already open. Moves the reading position."""
+    check_pixels(stream.width, stream.height, source.name, limits)
+    packets = islice(read_packets(container, stream, source.name, limits), _PACKETS_TO_TRY)
+    picture = first_picture(stream, (packet for packet in packets if packet.is_keyframe))
+    return describe(container, stream, source, limits, picture)
 
 
 def choose_stream(container: Any, name: str) -> Any:
@@ -57,13 +67,12 @@ def choose_stream(container: Any, name: str) -> Any:
     return max(usable, key=lambda s: (bool(s.disposition & kind.default), s.width * s.height, -s.index))
 
 
-def describe(container: Any, stream: Any, source: VideoSource, limits: ScanLimits) -> StreamInfo:
-    """StreamInfo of the chosen stream; decodes one picture for its orientation. Leaves the reading position moved."""
+def describe(container: Any, stream: Any, source: VideoSource, limits: ScanLimits, picture: Any | None) -> StreamInfo:
+    """StreamInfo of the chosen stream, with what only a picture of it tells: size, orientation, interlacing."""
     context = stream.codec_context
-    check_pixels(context.width, context.height, source.name, limits)
-    picture = _first_picture(container, stream, source, limits)
     width = picture.width if picture else context.width
     height = picture.height if picture else context.height
+    check_pixels(width, height, source.name, limits)
     if not width or not height:
         raise SourceUnsupported("the clip's picture size is unknown", given=f"{source.name!r} ({context.name})")
     turn = orientation_of(picture) if picture else UPRIGHT
@@ -99,6 +108,8 @@ def describe(container: Any, stream: Any, source: VideoSource, limits: ScanLimit
         has_b_frames=bool(context.has_b_frames),
         has_audio=bool(container.streams.audio),
         size_bytes=container.size if container.size > 0 else None,
+        is_matrix_tagged=claims.is_matrix_tagged,
+        num_video_streams=len(container.streams.video),
     )
 
 
@@ -122,25 +133,6 @@ def upright_size(width: int, height: int, pixel_shape: Fraction, turn: Orientati
     return (height, width) if turn.swaps_sides else (width, height)
 
 
-def _first_picture(container: Any, stream: Any, source: VideoSource, limits: ScanLimits) -> Any | None:
-    context = stream.codec_context
-    context.thread_count = 1
-    for tries, packet in enumerate(container.demux(stream)):
-        limits.deadline.check("probing", source.name)
-        if not packet.size or tries >= _FIRST_PICTURE_TRIES:
-            return None
-        if not packet.is_keyframe:
-            continue
-        try:
-            frames = [*context.decode(packet), *context.decode(None)]
-        except av.FFmpegError:
-            frames = []
-        context.flush_buffers()
-        if frames:
-            return frames[0]
-    return None
-
-
 def _pixel_shape(stream: Any) -> Fraction:
     shape = stream.sample_aspect_ratio
     return shape if shape and Fraction(1, 16) <= shape <= 16 else Fraction(1)
@@ -155,8 +147,3 @@ def _duration_s(container: Any, stream: Any) -> float | None:
 def _fps(stream: Any) -> float | None:
     rate = stream.average_rate
     return float(rate) if rate and 0 < rate < _MAX_CREDIBLE_FPS else None
-
-
-def start_s(info: StreamInfo) -> float:
-    """Where the header says the stream starts, in seconds (0.0 if it does not)."""
-    return (info.start_ns_from_header or 0) / NS_PER_S

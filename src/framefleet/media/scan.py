@@ -1,59 +1,191 @@
-"""scan: walk the packets without decoding, and say which frames can be shown, when, and from where."""
+"""scan: which frames can be shown, when, and from where. Packets are walked, not decoded, wherever they can tell."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Literal
 
 import numpy as np
 
-from framefleet.errors import SourceCorrupt, SourceTooLarge
+from framefleet.errors import SourceCorrupt
 from framefleet.media.clip import ScannedClip
-from framefleet.media.index import FrameIndex
+from framefleet.media.facts import DAMAGED, GAP, HIDDEN, START
+from framefleet.media.index import Bool, FrameIndex, Int64
+from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits
-from framefleet.media.opening import open_container
-from framefleet.media.probe import choose_stream, describe
+from framefleet.media.opening import open_container, open_file
+from framefleet.media.packets import NO_PTS, PacketTable, read_packets, table_of
+from framefleet.media.pictures import PictureFeed, fill_ticks, first_picture, presented
+from framefleet.media.probe import check_pixels, choose_stream, describe, probe_open
 from framefleet.media.source import VideoSource
-from framefleet.units import ticks_to_ns
+from framefleet.media.timeline import (
+    find_epochs,
+    make_index,
+    mark_losses,
+    presentable_rows,
+    undecodable,
+    why_packets_cannot_tell,
+)
+from framefleet.media.transport import find_losses
+from framefleet.units import NS_PER_S, s_to_ns
 
-_DEADLINE_EVERY = 256
+_LIVE_FORMATS = ("mpegts", "mpeg", "flv")
+_PICTURE_TRIES = 8
+_ASSUMED_FPS = 25.0
+_MAX_GUESSED_FPS = 480
+"""Above this the demuxer is naming a time base, not a rate."""
 
 
 def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
-    """Info and index. Raises SourceError or DecodeTimeout."""
+    """Info and index of a source.
+
+    Raises SourceError, or DecodeTimeout when the deadline of `limits` passes.
+    """
     limits = limits or ScanLimits()
     with open_container(source, limits) as container:
         stream = choose_stream(container, source.name)
-        info = describe(container, stream, source, limits)
-    with open_container(source, limits) as container:
-        index = _index(container.streams[info.stream_index], container, source, limits)
-    return ScannedClip(source, info, index)
+        if limits.header_only:
+            info = probe_open(container, stream, source, limits)
+            return ScannedClip(source, info, header_index(info, source.name))
+        check_pixels(stream.width, stream.height, source.name, limits)
+        keys: list[Any] = []
+        packets = read_packets(container, stream, source.name, limits)
+        table, pid = table_of(_keep_keys(packets, keys), stream, source.name), stream.id
+        picture = first_picture(stream, keys)
+        info = describe(container, stream, source, limits, picture)
+        guessed_fps = float(stream.guessed_rate or 0)
+    facts, notes = _facts_with_losses(source, info, table, pid, limits)
+    fps = guessed_fps if 0 < guessed_fps <= _MAX_GUESSED_FPS else info.fps_from_header or _ASSUMED_FPS
+    walked = _Walked(source, info, table, facts, fps, limits, notes)
+    reason = why_packets_cannot_tell(table, info.codec, has_b_frames=info.has_b_frames)
+    return _by_decoding(walked, reason) if reason else ScannedClip(source, info, _by_packets(walked))
 
 
-def _index(stream: Any, container: Any, source: VideoSource, limits: ScanLimits) -> FrameIndex:
-    pts, keys, shown, end = [], [], [], 0
-    for number, packet in enumerate(container.demux(stream)):
-        if number % _DEADLINE_EVERY == 0:
-            limits.deadline.check("scanning", source.name)
-        if number > limits.max_source_frames:
-            raise SourceTooLarge(
-                "too many frames", given=repr(source.name), allowed=f"max_source_frames {limits.max_source_frames}"
-            )
-        if not packet.size:
-            continue
-        ticks = FrameIndex.NO_PTS if packet.pts is None else packet.pts
-        pts.append(ticks)
-        keys.append(packet.is_keyframe)
-        shown.append(not packet.is_discard and packet.pts is not None)
-        end = max(end, ticks + (packet.duration or 0))
-    rows = sorted((p for p in range(len(pts)) if shown[p]), key=lambda p: pts[p])
-    if not rows:
-        raise SourceCorrupt("the clip holds no frames", given=repr(source.name))
+def header_index(info: StreamInfo, name: str) -> FrameIndex:
+    """An index that believes the header: even spacing, one packet a frame, one keyframe. For estimates, not decoding.
+
+    Raises SourceCorrupt when the header tells neither a count nor a duration and rate.
+    """
+    count = info.num_frames_from_header or round((info.duration_s_from_header or 0) * (info.fps_from_header or 0))
+    if count < 1:
+        raise SourceCorrupt("the header tells no frame count", given=repr(name), remedy="a full scan")
+    start_ns = info.start_ns_from_header or 0
+    length_s = info.duration_s_from_header or count / (info.fps_from_header or _ASSUMED_FPS)
+    pts_ns = start_ns + np.rint(np.arange(count) * (length_s * NS_PER_S / count)).astype(np.int64)
     return FrameIndex(
-        packet_pts=np.array(pts, np.int64),
-        packet_is_keyframe=np.array(keys, np.bool_),
-        packet_is_reference=np.ones(len(pts), np.bool_),
-        packet_of_row=np.array(rows, np.int64),
-        pts_ns=np.array([ticks_to_ns(pts[p], stream.time_base) for p in rows], np.int64),
-        end_ns=ticks_to_ns(end, stream.time_base),
-        method="packets",
+        packet_pts=np.full(count, NO_PTS, np.int64),
+        packet_is_keyframe=np.arange(count) == 0,
+        packet_is_reference=np.ones(count, np.bool_),
+        packet_of_row=np.arange(count, dtype=np.int64),
+        pts_ns=pts_ns,
+        end_ns=start_ns + s_to_ns(length_s),
+        method="header",
+        notes=("times and count are the header's",),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """A source whose packets were walked once."""
+
+    source: VideoSource
+    info: StreamInfo
+    table: PacketTable
+    facts: Int64
+    fps: float
+    limits: ScanLimits
+    notes: list[str]
+
+    @property
+    def step(self) -> float:
+        """Ticks of a frame at the stream's nominal rate."""
+        return float(1 / (Fraction(self.fps).limit_denominator(10**6) * self.info.time_base))
+
+
+def _keep_keys(packets: Iterator[Any], keys: list[Any]) -> Iterator[Any]:
+    for packet in packets:
+        if packet.is_keyframe and len(keys) < _PICTURE_TRIES:
+            keys.append(packet)
+        yield packet
+
+
+def _facts_with_losses(
+    source: VideoSource, info: StreamInfo, table: PacketTable, pid: int, limits: ScanLimits
+) -> tuple[Int64, list[str]]:
+    if info.container != "mpegts":
+        return table.facts | np.where(table.is_corrupt, DAMAGED, 0), []
+    limits.deadline.check("scanning", source.name)
+    with open_file(source, limits) as stream:
+        losses = find_losses(stream, pid)
+    if not len(losses):
+        return table.facts, []
+    return mark_losses(table, losses), [f"transport packets are missing in {len(losses)} places"]
+
+
+def _by_packets(walked: _Walked) -> FrameIndex:
+    table, info = walked.table, walked.info
+    epochs = find_epochs(table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
+    broken = undecodable(walked.facts, table.pts, info.codec)
+    rows = presentable_rows(replace(table, facts=walked.facts), epochs.shift, broken)
+    if not len(rows[0]):
+        raise SourceCorrupt("no frame of the clip can be decoded", given=f"{walked.source.name!r}: no clean keyframe")
+    walked.notes.extend(f"timestamps reset at row {np.count_nonzero(rows[0] < start)}" for start in epochs.starts)
+    return _finish(walked, rows, broken, "packets")
+
+
+def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
+    """Decode everything once, keeping nothing but which packet came out when."""
+    source, info, table, limits = walked.source, walked.info, walked.table, walked.limits
+    origins: list[int] = []
+    ticks: list[int | None] = []
+    with open_container(source, limits) as container:
+        stream = container.streams[info.stream_index]
+        feed = PictureFeed(stream)
+        for origin, pts, picture in presented(feed, read_packets(container, stream, source.name, limits)):
+            limits.deadline.check("decoding to find the frames", source.name)
+            if not origins:
+                info = describe(container, stream, source, limits, picture)
+            origins.append(origin)
+            ticks.append(pts)
+    facts = walked.facts.copy()
+    facts[[number for number in feed.troubled if 0 <= number < len(facts)]] |= DAMAGED
+    broken = undecodable(facts, table.pts, info.codec) if facts[0] & START else np.zeros(len(facts), np.bool_)
+    kept = [i for i, origin in enumerate(origins) if not broken[origin] and not table.is_discarded[origin]]
+    if not kept:
+        raise SourceCorrupt("no frame of the clip can be decoded", given=repr(source.name))
+    packets = np.array([origins[i] for i in kept], np.int64)
+    decode_times = sorted(int(table.dts[p]) for p in packets.tolist() if table.dts[p] != NO_PTS)
+    times = fill_ticks([ticks[i] for i in kept], walked.step, decode_times)
+    walked.notes.append(f"{reason}: decoded to find the frames")
+    if not decode_times and all(ticks[i] is None for i in kept):
+        walked.notes.append(f"the source has no clock: {walked.fps:g} frames per second are assumed")
+    seen = replace(walked, info=info, facts=facts)
+    return ScannedClip(source, info, _finish(seen, (packets, times), broken, "decoded"))
+
+
+def _finish(
+    walked: _Walked, rows: tuple[Int64, Int64], broken: Bool, method: Literal["packets", "decoded"]
+) -> FrameIndex:
+    """The index of rows (packets, ticks), with what was lost counted."""
+    table, facts, (packets, ticks) = walked.table, walked.facts, rows
+    steps = np.diff(ticks)
+    usual = int(np.median(steps)) if len(steps) else round(walked.step)
+    is_shown = (facts & HIDDEN == 0) & ~table.is_discarded
+    num_lost = int(np.count_nonzero(broken & is_shown)) + max(0, table.num_promised - len(table))
+    num_lost += _num_missing_at(np.flatnonzero(facts[packets] & GAP), steps, usual)
+    if num_lost:
+        walked.notes.append(f"{num_lost} frames cannot be decoded")
+    return make_index(
+        table, facts, rows, walked.info.time_base,
+        last_duration=int(table.duration[packets[-1]]) or usual, method=method, num_lost=num_lost, notes=walked.notes,
+    )  # fmt: skip
+
+
+def _num_missing_at(gap_rows: Int64, steps: Int64, usual: int) -> int:
+    """How many frames of the `usual` length fit into the pauses before these rows."""
+    if usual <= 0:
+        return 0
+    pauses = steps[gap_rows[gap_rows > 0] - 1]
+    return int(np.maximum(np.rint(pauses / usual) - 1, 0).sum())

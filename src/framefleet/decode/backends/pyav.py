@@ -1,24 +1,32 @@
-"""The `pyav` backend: FFmpeg by packets. Takes every clip, and walks no further than the plan says."""
+"""The `pyav` backend: FFmpeg by packets. Takes every clip, and walks no further than the plan says.
+
+Pictures are known by the packet they came from, not by their times. What a decoder marks, or fails at, is not given,
+nor what leans on it (`decode.trust`).
+"""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-import av
 import numpy as np
 
 from framefleet.decode.decoder import DecodedFrames, DecodeStats
 from framefleet.decode.options import DecodeOptions
-from framefleet.decode.picture import PictureWriter
-from framefleet.decode.plan import DecodePlan
+from framefleet.decode.picture import Deinterlacer, PictureWriter
+from framefleet.decode.plan import DecodePlan, SeekGroup
+from framefleet.decode.trust import doubtful
+from framefleet.decode.walk import PacketWalk, require_packets
 from framefleet.errors import DecodeError
 from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import Deadline, ScanLimits
-from framefleet.media.opening import open_container
+from framefleet.media.pictures import PictureFeed
 from framefleet.units import NS_PER_S
+
+_ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+"""FFmpeg's own VP8 and VP9 decoders leave the alpha plane out."""
 
 
 class PyAvBackend:
@@ -26,61 +34,140 @@ class PyAvBackend:
 
     name = "pyav"
 
-    def refuse(self, info: StreamInfo, index: FrameIndex) -> str | None:  # noqa: ARG002
-        """Never."""
-        return None
+    def refuse(self, info: StreamInfo, index: FrameIndex) -> str | None:
+        """Only an index that was never scanned."""
+        del info
+        return "the index is the header's, not a scan's" if index.method == "header" else None
 
     def decode(self, clip: ScannedClip, plan: DecodePlan, options: DecodeOptions) -> DecodedFrames:
-        """The plan's frames."""
+        """The plan's frames [T, H, W, 3]. Damaged ones are left out and counted.
+
+        Raises DecodeError when none can be had, DecodeTimeout, SourceError.
+        """
         started_s = time.monotonic()
-        deadline = Deadline(options.timeout_s)
-        rows = np.unique(plan.targets.rows)
-        frames = np.empty((len(rows), plan.height, plan.width, 3), np.uint8)
-        writer = PictureWriter(clip.info, plan.width, plan.height)
-        slot_of_packet = {int(clip.index.packet_of_row[row]): slot for slot, row in enumerate(rows)}
-        got = np.zeros(len(rows), np.bool_)
-        walked = 0
-        with open_container(clip.source, ScanLimits(deadline=deadline)) as container:
-            stream = container.streams[clip.info.stream_index]
-            context = stream.codec_context
-            context.thread_count = options.num_ffmpeg_threads
-            context.copy_opaque = True
-            last = plan.groups[-1].last_packet
-            for number, packet in enumerate(p for p in container.demux(stream)):
-                deadline.check("decoding", clip.source.name)
-                if packet.size:
-                    packet.opaque = number
-                if number > last:
-                    packet = None  # noqa: PLW2901
-                for picture in context.decode(packet):
-                    walked += 1
-                    slot = slot_of_packet.get(picture.opaque)
-                    if slot is not None and not got[slot]:
-                        writer.write(picture, frames[slot])
-                        got[slot] = True
-                if packet is None:
-                    break
-        return _gather(clip, plan, rows, frames, got, DecodeStats(
-            backend=self.name, frames_walked=walked, seconds={"decode": time.monotonic() - started_s},
-        ))  # fmt: skip
+        limits = ScanLimits(deadline=Deadline(options.timeout_s), max_source_bytes=options.max_source_bytes)
+        run = _Run(clip, plan, options, limits)
+        run.walk(is_strict=True)
+        if not run.is_given.any():
+            run.walk(is_strict=False)
+        return run.frames(self.name, started_s)
 
 
-def _gather(clip: ScannedClip, plan: DecodePlan, rows: Any, frames: Any, got: Any, stats: DecodeStats) -> DecodedFrames:
-    slots = np.searchsorted(rows, plan.targets.rows)
-    slots = slots[got[slots]]
-    stats.num_missing = len(plan.targets.rows) - len(slots)
-    if not len(slots):
-        raise DecodeError("no asked-for frame could be decoded", given=repr(clip.source.name))
-    data = frames if len(slots) == len(frames) else frames[slots]
-    stats.output_bytes = data.nbytes
-    stats.index_method = clip.index.method
-    return DecodedFrames(
-        data=data,
-        pts_s=clip.index.pts_ns[rows[slots]] / NS_PER_S,
-        indices=rows[slots],
-        info=clip.info,
-        stats=stats,
-        duration_s=clip.index.duration_s,
-        fps=clip.index.fps,
-        total_num_frames=clip.index.num_frames,
-    )
+class _Run:
+    """One clip being decoded."""
+
+    def __init__(self, clip: ScannedClip, plan: DecodePlan, options: DecodeOptions, limits: ScanLimits) -> None:
+        self._clip, self._plan, self._options, self._limits = clip, plan, options, limits
+        self._rows = np.unique(plan.targets.rows)
+        self._slot_of_packet = {int(p): slot for slot, p in enumerate(clip.index.packet_of_row[self._rows])}
+        self._data = np.empty((len(self._rows), plan.height, plan.width, 3), np.uint8)
+        self.is_given = np.zeros(len(self._rows), np.bool_)
+        self._writer = PictureWriter(clip.info, plan.width, plan.height)
+        self._is_deinterlacing = options.deinterlace and clip.info.is_interlaced_from_header
+        self.stats = DecodeStats(
+            index_method=clip.index.method,
+            is_interlaced=clip.info.is_interlaced_from_header,
+            peak_bytes=plan.peak_bytes(clip.info, options.num_ffmpeg_threads),
+        )
+
+    def walk(self, *, is_strict: bool) -> None:
+        """Decode every group; a strict decoder gives up a picture at the first sign of damage."""
+        if not is_strict:
+            self.stats.notes.append("the stream breaks its standard: decoded leniently")
+        with PacketWalk(self._clip, self._limits) as walk:
+            feed = None
+            for group in self._plan.groups:
+                feed = self._decode_group(walk, group, feed, is_strict=is_strict)
+
+    def _decode_group(
+        self, walk: PacketWalk, group: SeekGroup, feed: PictureFeed | None, *, is_strict: bool
+    ) -> PictureFeed:
+        skipped = set() if self._is_deinterlacing else set(group.skip_packets.tolist())
+        deinterlacer = Deinterlacer() if self._is_deinterlacing else None
+        stream = walk.stream
+        came: set[int] = set()
+        fed: list[int] = []
+        for number, packet in walk.run(group):
+            if feed is None or walk.stream is not stream:
+                stream, feed = walk.stream, self._new_feed(walk.stream, is_strict=is_strict)
+            if number in skipped:
+                continue
+            self._limits.deadline.check("decoding", self._clip.source.name)
+            fed.append(number)
+            for origin, picture in feed.feed(number, packet):
+                self._take(origin, picture, came, deinterlacer)
+        require_packets(len(fed), self._clip)
+        assert feed is not None
+        for origin, picture in feed.drain(fed[-1]):
+            self._take(origin, picture, came, deinterlacer)
+        if deinterlacer:
+            self._write_all(deinterlacer.drain())
+        self._withdraw_doubtful(group, feed, fed, came)
+        self.stats.frames_walked += feed.num_pictures
+        self.stats.num_corrupt += feed.num_corrupt
+        feed.num_pictures = feed.num_corrupt = 0
+        return feed
+
+    def _new_feed(self, stream: Any, *, is_strict: bool) -> PictureFeed:
+        info = self._clip.info
+        decoder = _ALPHA_DECODERS.get(info.codec, "") if info.has_alpha else ""
+        return PictureFeed(stream, num_threads=self._options.num_ffmpeg_threads, is_strict=is_strict, decoder=decoder)
+
+    def _take(self, origin: int, picture: Any, came: set[int], deinterlacer: Deinterlacer | None) -> None:
+        came.add(origin)
+        if deinterlacer:
+            self._write_all(deinterlacer.push(picture))
+        elif origin in self._slot_of_packet:
+            self._write(origin, picture)
+
+    def _write_all(self, pictures: list[Any]) -> None:
+        for picture in pictures:
+            if picture.opaque in self._slot_of_packet:
+                self._write(picture.opaque, picture)
+
+    def _write(self, origin: int, picture: Any) -> None:
+        slot = self._slot_of_packet[origin]
+        if not self.is_given[slot]:
+            self._writer.write(picture, self._data[slot])
+            self.is_given[slot] = True
+
+    def _withdraw_doubtful(self, group: SeekGroup, feed: PictureFeed, fed: list[int], came: set[int]) -> None:
+        index = self._clip.index
+        expected = np.intersect1d(fed, index.packet_of_row)
+        silent = set(expected.tolist()) - came
+        last = fed[-1]
+        spoilt = doubtful(index, group.first_packet, last, feed.troubled | silent)
+        for row in group.rows.tolist():
+            packet = int(index.packet_of_row[row])
+            if packet <= last and spoilt[packet - group.first_packet]:
+                self.is_given[self._slot_of_packet[packet]] = False
+
+    def frames(self, backend: str, started_s: float) -> DecodedFrames:
+        """What was given, in the order of the targets. Raises DecodeError when that is nothing."""
+        index, stats = self._clip.index, self.stats
+        slots = np.searchsorted(self._rows, self._plan.targets.rows)
+        slots = slots[self.is_given[slots]]
+        stats.backend = backend
+        stats.num_missing = len(self._plan.targets.rows) - len(slots)
+        if not len(slots):
+            raise DecodeError(
+                "no asked-for frame of the clip could be decoded undamaged",
+                given=f"{self._clip.source.name!r} ({self._clip.info.codec})",
+                remedy="frame_recovery, or another backend",
+            )
+        data = self._data if len(slots) == len(self._data) else self._data[slots]
+        stats.output_bytes = data.nbytes
+        stats.tone_mapped = self._writer.tone_mapped
+        stats.notes += self._writer.notes
+        resize_s = self._writer.seconds
+        stats.seconds = {"decode": time.monotonic() - started_s - resize_s, "resize": resize_s}
+        return DecodedFrames(
+            data=data,
+            pts_s=index.pts_ns[self._rows[slots]] / NS_PER_S,
+            indices=self._rows[slots],
+            info=self._clip.info,
+            stats=stats,
+            duration_s=index.duration_s,
+            fps=index.fps,
+            total_num_frames=index.num_frames,
+        )

@@ -1,0 +1,102 @@
+"""PacketTable: every packet of one stream as the demuxer gives it, and what its bytes tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import av
+import numpy as np
+
+from framefleet.errors import DecodeTimeout, SourceCorrupt, SourceTooLarge
+from framefleet.media.facts import fact_reader
+from framefleet.media.index import Bool, FrameIndex, Int64
+from framefleet.media.limits import ScanLimits
+
+NO_PTS = FrameIndex.NO_PTS
+_LOOK_AT_CLOCK_EVERY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PacketTable:
+    """Packets [P] in decode order. Times are stream ticks, `NO_PTS` where the container gives none."""
+
+    pts: Int64
+    dts: Int64
+    duration: Int64
+    pos: Int64
+    """Byte position in the source, -1 if unknown."""
+    facts: Int64
+    """Bits of `media.facts`."""
+    is_discarded: Bool
+    """The container says: decode, but do not show."""
+    is_corrupt: Bool
+    """The demuxer saw damage."""
+    num_promised: int
+    """Packets the container's own index promises (0 if it has none)."""
+    ended_by: str = ""
+    """The demuxer's last error, if it ended with one."""
+
+    def __len__(self) -> int:
+        return len(self.pts)
+
+
+def read_packets(container: Any, stream: Any, name: str, limits: ScanLimits) -> Iterator[Any]:
+    """The stream's packets that hold bytes, in decode order; stops quietly where the demuxer does.
+
+    Other streams are not read. Raises DecodeTimeout, SourceTooLarge.
+    """
+    only(container, stream)
+    number = 0
+    packets = container.demux(stream)
+    while True:
+        if number % _LOOK_AT_CLOCK_EVERY == 0:
+            limits.deadline.check("reading packets", name)
+        try:
+            packet = next(packets, None)
+        except av.FFmpegError as error:
+            if isinstance(error, av.ExitError) or limits.deadline.remaining_s <= 0:
+                raise DecodeTimeout("reading packets passed the deadline", given=repr(name)) from error
+            return
+        if packet is None:
+            return
+        if not packet.size:
+            continue
+        number += 1
+        if number > limits.max_source_frames:
+            raise SourceTooLarge(
+                "the clip has too many frames",
+                given=f"{name!r} (more than {limits.max_source_frames})",
+                allowed=f"max_source_frames {limits.max_source_frames}",
+                remedy="a larger max_source_frames, or cut the clip",
+            )
+        yield packet
+
+
+def only(container: Any, stream: Any) -> None:
+    """Tell the demuxer to skip every other stream."""
+    for other in container.streams:
+        if other.index != stream.index:
+            other.discard = "all" if isinstance(other.discard, str) else av.stream.Discard.all
+
+
+def table_of(packets: Iterator[Any], stream: Any, name: str) -> PacketTable:
+    """Walk the packets to their end. Raises SourceCorrupt when there is none."""
+    context = stream.codec_context
+    read_facts = fact_reader(context.codec.canonical_name, context.extradata or b"").read
+    columns: tuple[list[int], ...] = ([], [], [], [], [], [], [])
+    pts, dts, duration, pos, facts, discarded, corrupt = columns
+    for packet in packets:
+        pts.append(NO_PTS if packet.pts is None else packet.pts)
+        dts.append(NO_PTS if packet.dts is None else packet.dts)
+        duration.append(packet.duration or 0)
+        pos.append(-1 if packet.pos is None else packet.pos)
+        facts.append(read_facts(bytes(packet), is_key=packet.is_keyframe))
+        discarded.append(packet.is_discard)
+        corrupt.append(packet.is_corrupt)
+    if not pts:
+        raise SourceCorrupt("the clip holds no video packets", given=repr(name), remedy="fetch it again")
+    numbers = [np.array(column, np.int64) for column in (pts, dts, duration, pos, facts)]
+    promised = len(stream.index_entries) if stream.container.format.name.startswith("mov") else 0
+    return PacketTable(*numbers, np.array(discarded, np.bool_), np.array(corrupt, np.bool_), promised)

@@ -1,0 +1,106 @@
+"""Feeding packets to a decoder, so that each picture is known by the packet it came from, and trouble by where it arose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import av
+import numpy as np
+
+from framefleet.errors import SourceUnsupported
+
+_STRICT_CODECS = frozenset("hevc vvc mpeg1video mpeg2video mpeg4 h263 msmpeg4v3 wmv1 wmv2 vc1 av1 vp9".split())
+"""Their decoders swallow errors unless told not to (H.264's marks the pictures instead)."""
+
+
+class PictureFeed:
+    """One decoder. `feed` packets in decode order; `drain` at the end of a run; then another run may start."""
+
+    def __init__(self, stream: Any, *, num_threads: int = 1, is_strict: bool = True, decoder: str = "") -> None:
+        self._num_threads = max(1, num_threads)
+        self._context = _own_context(stream, decoder) if decoder else stream.codec_context
+        self._context.thread_count = self._num_threads
+        self._context.thread_type = "AUTO" if self._num_threads > 1 else "NONE"
+        self._context.copy_opaque = True
+        codec = stream.codec_context.codec.canonical_name
+        explode = "+explode" if is_strict and codec in _STRICT_CODECS else ""
+        self._context.options = {"err_detect": f"crccheck{explode}"}
+        self.troubled: set[int] = set()
+        """Packet numbers at which the decoder failed or marked its picture as damaged."""
+        self.num_pictures = 0
+        self.num_corrupt = 0
+
+    def feed(self, number: int, packet: Any) -> Iterator[tuple[int, Any]]:
+        """(packet number, picture) of every undamaged picture that comes out now."""
+        packet.opaque = number
+        return self._pictures(number, packet)
+
+    def drain(self, number: int) -> Iterator[tuple[int, Any]]:
+        """The pictures the decoder still holds; `number` is the last packet fed. Ready for another run afterwards."""
+        yield from self._pictures(number, None)
+        self._context.flush_buffers()
+
+    def _pictures(self, number: int, packet: Any) -> Iterator[tuple[int, Any]]:
+        try:
+            pictures = self._context.decode(packet)
+        except av.FFmpegError as error:
+            if isinstance(error, av.error.DecoderNotFoundError | av.error.PatchWelcomeError) and not self.num_pictures:
+                raise SourceUnsupported("this codec cannot be decoded here", given=str(error)) from error
+            self.troubled.update(range(number - self._num_threads + 1, number + 1))
+            return
+        for picture in pictures:
+            self.num_pictures += 1
+            origin = picture.opaque if picture.opaque is not None else number
+            if picture.is_corrupt:
+                self.num_corrupt += 1
+                self.troubled.add(origin)
+            else:
+                yield origin, picture
+
+
+def _own_context(stream: Any, decoder: str) -> Any:
+    context = av.CodecContext.create(decoder, "r")
+    context.extradata = stream.codec_context.extradata
+    return context
+
+
+def first_picture(stream: Any, packets: Iterable[Any]) -> Any | None:
+    """The picture of the first of these (key) packets that decodes; None if none does. Hidden packets count too."""
+    feed = PictureFeed(stream, is_strict=False)
+    for number, packet in enumerate(packets):
+        shown = av.Packet(bytes(packet))  # a copy without the flag that makes decoders keep hidden pictures to themselves
+        for _, picture in [*feed.feed(number, shown), *feed.drain(number)]:
+            return picture
+    return None
+
+
+def presented(feed: PictureFeed, packets: Iterator[Any]) -> Iterator[tuple[int, int | None, Any]]:
+    """Decode a whole stream: (packet number, ticks or None, picture) in presentation order."""
+    number = -1
+    for number, packet in enumerate(packets):  # noqa: B007 - the last number is used below
+        for origin, picture in feed.feed(number, packet):
+            yield origin, picture.pts, picture
+    for origin, picture in feed.drain(number):
+        yield origin, picture.pts, picture
+
+
+def fill_ticks(ticks: list[int | None], step: float, fallback: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Times [N] for pictures in presentation order where some (or all) carry none.
+
+    Known times stay; unknown ones lie evenly between their neighbours, or `step` ticks apart at the ends. Where none is
+    known, `fallback` (the sorted decode times) is used if it has one for each picture, else `step` from zero.
+    """
+    count = len(ticks)
+    known = np.array([i for i, t in enumerate(ticks) if t is not None], np.int64)
+    if not len(known):
+        even = fallback[:count] if len(fallback) >= count else [round(i * step) for i in range(count)]
+        return np.array(even, np.int64)
+    values = np.array([ticks[i] for i in known], np.float64)
+    at = np.arange(count)
+    filled = np.interp(at, known, values)
+    filled = np.where(at < known[0], values[0] - (known[0] - at) * step, filled)
+    filled = np.where(at > known[-1], values[-1] + (at - known[-1]) * step, filled)
+    out = np.rint(filled).astype(np.int64)
+    out[known] = [ticks[i] or 0 for i in known]
+    return out

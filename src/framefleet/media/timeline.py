@@ -1,0 +1,197 @@
+"""From a packet table to the frames that can be shown, and when. Pure numpy; no decoding, no files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from framefleet.media.facts import (
+    DAMAGED,
+    GAP,
+    HIDDEN,
+    IS_B,
+    NOT_ONE_PICTURE,
+    LAYER_SHIFT,
+    LEADS_BROKEN,
+    LEADS_SAFELY,
+    RECOVERY,
+    REFERENCE,
+    START,
+)
+from framefleet.media.index import Bool, FrameIndex, Int64
+from framefleet.media.packets import NO_PTS, PacketTable
+from framefleet.media.transport import Losses
+from framefleet.units import NS_PER_S, ticks_to_ns
+
+_BACKWARD_JUMP_S = Fraction(1, 2)
+_FORWARD_JUMP_S = 3600
+"""In a live stream a clock that leaps an hour was set anew; files may have such gaps."""
+
+
+def why_packets_cannot_tell(table: PacketTable, codec: str, *, has_b_frames: bool) -> str:
+    """The reason why presentation order or times are not in the packets, or empty."""
+    facts = table.facts
+    shown = (facts & HIDDEN == 0) & ~table.is_discarded
+    if np.any(table.pts[shown] == NO_PTS) and not (codec in ORDERED_BY_PACKET and np.all(table.dts[shown] != NO_PTS)):
+        return "packets carry no pts"
+    if np.any(facts & NOT_ONE_PICTURE):
+        return "packets and pictures are not one to one"
+    starts = np.flatnonzero(facts & START)
+    recoveries = np.flatnonzero(facts & RECOVERY)
+    if not len(starts) or (len(recoveries) and recoveries[0] < starts[0]):
+        return "no packet is a clean starting point"
+    if has_b_frames and np.any(facts & IS_B) and np.array_equal(table.pts, table.dts):
+        return "pts are decode times"
+    return ""
+
+
+ORDERED_BY_PACKET = frozenset(
+    "mjpeg mjpegb prores dnxhd dvvideo rawvideo v210 huffyuv ffvhuff utvideo ffv1 png gif vp6 vp6f flv1 cinepak msvideo1 "
+    "msrle qtrle indeo3 indeo5 svq1 rpza smc zmbv tscc cscd flashsv".split()
+)
+"""Codecs whose packets are in presentation order."""
+
+
+def mark_losses(table: PacketTable, losses: Losses) -> Int64:
+    """The table's facts with `DAMAGED` and `GAP` set where transport packets were lost."""
+    facts = table.facts.copy()
+    known = np.maximum.accumulate(table.pos)
+    holder = np.maximum(np.searchsorted(known, losses.before, side="right") - 1, 0)
+    follower = np.searchsorted(known, losses.after, side="left")
+    is_cut = ~(losses.ended_unit & losses.starts_unit)
+    facts[holder[is_cut]] |= DAMAGED
+    follower = np.where(losses.starts_unit, follower, holder + 1)
+    facts[follower[follower < len(facts)]] |= GAP
+    return facts
+
+
+def undecodable(facts: Int64, pts: Int64, codec: str) -> Bool:
+    """[P] packets whose picture cannot come out right: damaged, or leaning on something damaged or missing.
+
+    After a loss everything is doubtful until the next START; pictures that lead that START (shown before it, decoded
+    after it) stay so, unless they are known to lean on nothing before it.
+    """
+    broken = np.zeros(len(facts), np.bool_)
+    trouble = (facts & (DAMAGED | GAP)) != 0
+    if facts[0] & START and not trouble.any() and not np.any(facts & LEADS_BROKEN) and not _leads(facts, pts, codec):
+        return broken
+    is_lost, lead_is_lost, start_pts = True, True, NO_PTS
+    for packet, (fact, ticks) in enumerate(zip(facts.tolist(), pts.tolist(), strict=True)):
+        if fact & START and not fact & DAMAGED:
+            lead_is_lost, is_lost, start_pts = is_lost, False, ticks
+            continue
+        leads = fact & LEADS_BROKEN or (ticks != NO_PTS and ticks < start_pts)
+        broken[packet] = is_lost or fact & (DAMAGED | GAP) or (lead_is_lost and leads and not fact & LEADS_SAFELY)
+        if fact & GAP or (fact & DAMAGED and fact & REFERENCE):
+            is_lost = True
+    return broken
+
+
+def _leads(facts: Int64, pts: Int64, codec: str) -> bool:
+    """Whether pictures are shown before the first packet and are not known to be safe."""
+    if codec == "hevc" or pts[0] == NO_PTS:
+        return False
+    return bool(np.any((pts < pts[0]) & (pts != NO_PTS) & (facts & LEADS_SAFELY == 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """One clock over the whole stream: `shift[p]` ticks are added to packet p's times; epochs start at `starts`."""
+
+    shift: Int64
+    starts: tuple[int, ...]
+
+
+def find_epochs(table: PacketTable, time_base: Fraction, *, is_live_format: bool) -> Epochs:
+    """Where the clock jumped back (or, in live formats, leapt far ahead), each part laid right after the one before."""
+    clock = np.where(table.dts != NO_PTS, table.dts, table.pts)
+    known = np.flatnonzero(clock != NO_PTS)
+    step = np.diff(clock[known])
+    is_jump = step < -int(_BACKWARD_JUMP_S / time_base)
+    if is_live_format:
+        is_jump |= step > int(_FORWARD_JUMP_S / time_base)
+    starts = [0, *known[1:][is_jump].tolist()]
+    shift = np.zeros(len(clock), np.int64)
+    for begin, end, following in zip(starts, starts[1:], [*starts[2:], len(clock)], strict=False):
+        before, after = table.pts[begin:end], table.pts[end:following]
+        if not np.any(before != NO_PTS) or not np.any(after != NO_PTS):
+            continue
+        last = int(np.argmax(before))
+        frame_end = before[last] + (table.duration[begin + last] or _usual_step(before)) + shift[begin]
+        shift[end:following] = frame_end - int(after[after != NO_PTS].min())
+    return Epochs(shift, tuple(starts[1:]))
+
+
+def _usual_step(pts: Int64) -> int:
+    steps = np.diff(np.unique(pts[pts != NO_PTS]))
+    return int(np.median(steps)) if len(steps) else 0
+
+
+def presentable_rows(table: PacketTable, shift: Int64, broken: Bool) -> tuple[Int64, Int64]:
+    """(packet of row [N], ticks of row [N]) in presentation order, non-decreasing."""
+    ticks = np.where(table.pts != NO_PTS, table.pts, table.dts)
+    shown = (table.facts & HIDDEN == 0) & ~table.is_discarded & ~broken & (ticks != NO_PTS)
+    packets = np.flatnonzero(shown)
+    ticks = (ticks + shift)[packets]
+    order = np.lexsort((packets, ticks))
+    return packets[order], ticks[order]
+
+
+def strictly_increasing_ns(ticks: Int64, time_base: Fraction) -> tuple[Int64, int]:
+    """Nanoseconds (half to even, exact) made strictly increasing, and how many had to be moved."""
+    ns = ticks_to_ns_array(ticks, time_base)
+    count = np.arange(len(ns))
+    lifted = np.maximum.accumulate(ns - count) + count
+    return lifted, int(np.count_nonzero(lifted != ns))
+
+
+def ticks_to_ns_array(ticks: Int64, time_base: Fraction) -> Int64:
+    """`units.ticks_to_ns` over an array: exact integers, rounded half to even."""
+    numerator, denominator = time_base.numerator * NS_PER_S, time_base.denominator
+    if numerator * denominator >= 1 << 62:
+        return np.array([ticks_to_ns(t, time_base) for t in ticks.tolist()], np.int64)
+    whole, part = np.divmod(ticks, denominator)
+    scaled = part * numerator  # part < denominator, so this fits for time bases above 1 ns
+    quotient, rest = np.divmod(scaled, denominator)
+    doubled = 2 * rest
+    round_up = (doubled > denominator) | ((doubled == denominator) & ((whole * numerator + quotient) % 2 == 1))
+    return np.asarray(whole * numerator + quotient + round_up, np.int64)
+
+
+def reference_flags(facts: Int64) -> Bool:
+    """[P] False where nothing depends on the packet: not a reference, and on the highest temporal layer there is."""
+    layer = facts >> LAYER_SHIFT
+    return (facts & REFERENCE != 0) | (layer < layer.max(initial=0))
+
+
+def make_index(
+    table: PacketTable,
+    facts: Int64,
+    rows: tuple[Int64, Int64],
+    time_base: Fraction,
+    *,
+    last_duration: int,
+    method: str,
+    num_lost: int,
+    notes: list[str],
+) -> FrameIndex:
+    """The index of rows (packets, ticks)."""
+    packets, ticks = rows
+    pts_ns, num_moved = strictly_increasing_ns(ticks, time_base)
+    if num_moved:
+        notes = [*notes, f"{num_moved} frames share a timestamp with the one before"]
+    end = ticks_to_ns_array(ticks[-1:] + max(last_duration, 0), time_base)[0]
+    return FrameIndex(
+        packet_pts=table.pts,
+        packet_is_keyframe=(facts & START != 0) & (facts & DAMAGED == 0),
+        packet_is_reference=reference_flags(facts),
+        packet_of_row=packets,
+        pts_ns=pts_ns,
+        end_ns=max(int(end), int(pts_ns[-1])),
+        method="decoded" if method == "decoded" else "packets",
+        notes=tuple(notes),
+        packet_pos=table.pos,
+        num_lost=num_lost,
+    )
