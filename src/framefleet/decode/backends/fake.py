@@ -80,9 +80,11 @@ class FakeBackend:
     def decode(self, clip: ScannedClip, plan: DecodePlan, options: DecodeOptions) -> DecodedFrames:
         """Drawn frames [T, H, W, 3], or the fault that the clip's description asks for."""
         started_s = time.monotonic()
+        deadline = Deadline(options.timeout_s)
         spec = _describe(clip.source)
         fault = spec.fault if _strikes(spec) else ""
-        _misbehave(fault, spec.slow_s, Deadline(options.timeout_s))
+        _misbehave(fault, spec.slow_s, deadline)
+        deadline.check("decoding", clip.source.name)
         rows = _rows_given(plan.targets.rows, spec, fault)
         shown = np.minimum(rows + 1, spec.num_frames - 1) if fault == "liar" else rows
         frames = [draw_frame(int(row), plan.width, plan.height, clip.info.width, spec.seed) for row in shown]
@@ -182,9 +184,7 @@ def _misbehave(fault: str, slow_s: float, deadline: Deadline) -> None:
     if fault == "error":
         raise errors.DecodeError("the fake clip asks for this")
     if fault == "slow":
-        time.sleep(min(slow_s, deadline.remaining_s))
-        if slow_s > deadline.timeout_s:
-            raise errors.DecodeTimeout("decoding passed the deadline", allowed=f"{deadline.timeout_s:g} s")
+        time.sleep(min(slow_s, deadline.remaining_s + 0.001))
 
 
 def _rows_given(rows: npt.NDArray[np.int64], spec: FakeClip, fault: str) -> npt.NDArray[np.int64]:
