@@ -9,12 +9,13 @@ from typing import Self
 import msgspec
 
 from framefleet.decode.decoder import DecodedFrames
-from framefleet.engine.captioner import CaptionRecord, CaptionRequest
+from framefleet.decode.options import DecodeOptions
+from framefleet.engine.captioner import Captioner, CaptionRecord, CaptionRequest
 from framefleet.engine.judging import Verdict, another_try, judge
 from framefleet.engine.prompts import schema_instruction
 from framefleet.engine.question import Answer, OnText, Question, Turn
 from framefleet.engine.record import record_of
-from framefleet.errors import ConfigError
+from framefleet.errors import CaptionRejected, ConfigError
 
 
 class AskingCaptioner:
@@ -93,6 +94,40 @@ class AskingCaptioner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+class AskedCaptioner(AskingCaptioner):
+    """Any Captioner as something that answers questions: those of one turn, told when they are complete."""
+
+    def __init__(self, captioner: Captioner, frame_policy: DecodeOptions) -> None:
+        self._captioner = captioner
+        self._frame_policy = frame_policy
+        self.name = captioner.name
+        self.needs_frames = captioner.needs_frames
+        self.model = getattr(captioner, "model", captioner.name)
+
+    async def ask(self, question: Question, on_text: OnText | None = None) -> Answer:
+        """The caption as an answer. Raises CaptionRejected for a conversation of several turns."""
+        if len(question.turns) != 1:
+            raise CaptionRejected(f"{self.name} takes one message only", given=f"{len(question.turns)} messages")
+        request = CaptionRequest(
+            clip=question.clip, content_digest="", span=question.span, prompt=question.turns[0].text, model=self.model,
+            frames=self._frame_policy, generation=question.generation,
+        )  # fmt: skip
+        record = await self._captioner.caption(request, question.frames)
+        if on_text:
+            on_text(record.text)
+        return Answer(
+            text=record.text,
+            finish_reason="length" if record.status == "truncated" else "stop",
+            prompt_tokens=record.prompt_tokens,
+            completion_tokens=record.completion_tokens,
+            seconds=record.seconds,
+        )
+
+    async def aclose(self) -> None:
+        """Close the captioner."""
+        await self._captioner.aclose()
 
 
 def question_of(request: CaptionRequest, frames: DecodedFrames | None) -> Question:

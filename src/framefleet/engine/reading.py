@@ -57,6 +57,12 @@ def decode_pool(workers: int | None = None) -> DecodePool:
     return DecodePool(workers=workers)
 
 
+def frame_policy_of(engine: object) -> DecodeOptions:
+    """How the engine wants its frames, where it says so (`frame_policy`); else the plain defaults."""
+    policy = getattr(engine, "frame_policy", None)
+    return policy if isinstance(policy, DecodeOptions) else DecodeOptions()
+
+
 class VideoReader:
     """Reads the video of a request under the model's frame policy."""
 
