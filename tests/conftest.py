@@ -16,6 +16,12 @@ settings.load_profile("no clock")
 HAS_GPU = Path("/proc/driver/nvidia/gpus").exists()
 
 
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The folder of damaged and odd clips; their truth is in truth.json beside it."""
+    return Path(__file__).parent / "corpus" / "files"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if HAS_GPU:
         return

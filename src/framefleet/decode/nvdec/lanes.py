@@ -1,0 +1,165 @@
+"""Lanes: kept NVDEC decoders, each with its own CUDA stream. Warm between clips of one kind, leased one clip at a time.
+
+A kept decoder re-created for another picture size costs about 70 ms and its memory, so lanes are kept per kind
+(codec, chroma, bit depth, coded and display size) and the longest idle one gives way when all are taken by other
+kinds. Decoders are *not* re-configured from one size to another: with PyNvVideoCodec 2.2.4 a decoder made for
+1920x1080 returned 1280x720 clips with the old geometry (benchmarks/nvdec, `reconf`), which is the fault of
+torchcodec #1704 again: wrong pixels without an error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from framefleet.media.info import StreamInfo
+from framefleet.units import MIB
+from framefleet.vram.budget import Lease, MemoryBudget
+
+HELD_PICTURES = 20
+SESSION_BYTES = 16 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class LaneKind:
+    """What a kept decoder may be reused for."""
+
+    codec: str
+    chroma: str
+    bit_depth: int
+    coded_width: int
+    coded_height: int
+
+    @classmethod
+    def of(cls, info: StreamInfo) -> LaneKind:
+        """The kind of a stream. `coded_*` of StreamInfo is after cropping, so 1280x532 and 1280x530 differ."""
+        return cls(info.codec, info.chroma, info.bit_depth, info.coded_width, info.coded_height)
+
+    def lane_bytes(self) -> int:
+        """Device bytes that one lane of this kind takes: an upper estimate, by measured peak (benchmarks/nvdec).
+
+        Decoded pictures (up to 16 for reference, and those being shown), one RGB picture at full size, and what the
+        driver keeps for a session.
+        """
+        samples = self.coded_width * self.coded_height * (3 if self.chroma == "4:4:4" else 1.5)
+        picture_bytes = int(samples * (2 if self.bit_depth > 8 else 1))
+        return HELD_PICTURES * picture_bytes + 3 * self.coded_width * self.coded_height + SESSION_BYTES
+
+
+class Decoder(Protocol):
+    """One NVDEC session bound to one CUDA stream."""
+
+    def feed(self, number: int, payload: bytes) -> list[tuple[int, Any]]:
+        """Decode one packet; the pictures that came out: (number of their packet, surface).
+
+        A surface is valid until the next call. Raises DecodeError.
+        """
+        ...
+
+    def drain(self) -> list[tuple[int, Any]]:
+        """Bring out what is held back for reordering; the decoder can be fed a new keyframe afterwards."""
+        ...
+
+    def close(self) -> None:
+        """Free the session and its surfaces."""
+        ...
+
+
+@dataclass(slots=True)
+class Lane:
+    """A kept decoder."""
+
+    kind: LaneKind
+    decoder: Decoder
+    lease: Lease
+    converters: dict[Any, Any] = field(default_factory=dict)
+    """Colour converters made on this lane, by their settings."""
+    num_clips: int = 0
+
+    def close(self) -> None:
+        """Free the decoder, then its bytes."""
+        self.decoder.close()
+        self.lease.release()
+
+
+class LanePool:
+    """At most `max_lanes` decoders within `budget`. Waiting, for a place or for bytes, is first come first served."""
+
+    def __init__(
+        self,
+        make_decoder: Callable[[LaneKind], Decoder],
+        budget: MemoryBudget,
+        max_lanes: int,
+        clips_per_lane: int = 2000,
+    ) -> None:
+        self._make_decoder = make_decoder
+        self._budget = budget
+        self._places = MemoryBudget(max_lanes, name="NVDEC decoders")
+        self._clips_per_lane = clips_per_lane
+        self._idle: list[Lane] = []
+        self._lock = threading.Lock()
+
+    @property
+    def num_free_places(self) -> int:
+        """Clips that could start at once."""
+        return self._places.free_bytes
+
+    @contextmanager
+    def lane(self, kind: LaneKind, timeout_s: float) -> Iterator[Lane]:
+        """A lane of that kind for one clip. A lane whose clip failed is closed, never reused.
+
+        Raises BudgetTimeout when none comes free in time, BudgetTooLarge when the budget is smaller than one such
+        lane, DeviceError when a decoder cannot be made.
+        """
+        with self._places.lease(1, timeout_s=timeout_s):
+            lane = self._warm(kind) or self._new(kind, timeout_s)
+            try:
+                yield lane
+            except BaseException:
+                lane.close()
+                raise
+            self._keep(lane)
+
+    def close(self) -> None:
+        """Free every idle lane."""
+        while (lane := self._longest_idle()) is not None:
+            lane.close()
+
+    def _warm(self, kind: LaneKind) -> Lane | None:
+        with self._lock:
+            lane = next((x for x in reversed(self._idle) if x.kind == kind), None)
+            if lane is not None:
+                self._idle.remove(lane)
+            return lane
+
+    def _new(self, kind: LaneKind, timeout_s: float) -> Lane:
+        request = self._budget.request(kind.lane_bytes())
+        while not request.granted.done() and (lane := self._longest_idle()) is not None:
+            lane.close()
+        self._make_room()
+        lease = request.wait(timeout_s)
+        try:
+            return Lane(kind, self._make_decoder(kind), lease)
+        except BaseException:
+            lease.release()
+            raise
+
+    def _make_room(self) -> None:
+        """Idle decoders of other kinds count as decoders too: the longest idle ones give way."""
+        while len(self._idle) > self._places.free_bytes and (lane := self._longest_idle()) is not None:
+            lane.close()
+
+    def _keep(self, lane: Lane) -> None:
+        lane.num_clips += 1
+        if lane.num_clips >= self._clips_per_lane or self._budget.num_waiting:
+            lane.close()
+            return
+        with self._lock:
+            self._idle.append(lane)
+
+    def _longest_idle(self) -> Lane | None:
+        with self._lock:
+            return self._idle.pop(0) if self._idle else None

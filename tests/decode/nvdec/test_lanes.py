@@ -1,0 +1,131 @@
+"""Kept decoders: reused by kind, bounded in number and bytes, closed after a failure."""
+
+import threading
+
+import pytest
+
+from framefleet.decode.nvdec.lanes import LaneKind, LanePool
+from framefleet.errors import BudgetTimeout, BudgetTooLarge, DecodeError
+from framefleet.units import GIB
+from framefleet.vram.budget import MemoryBudget
+
+HD = LaneKind("h264", "4:2:0", 8, 1920, 1080)
+SD = LaneKind("h264", "4:2:0", 8, 640, 480)
+UHD = LaneKind("hevc", "4:2:0", 10, 3840, 2160)
+
+
+class CountedDecoder:
+    open_now = 0
+
+    def __init__(self, kind):
+        self.kind = kind
+        type(self).open_now += 1
+
+    def close(self):
+        type(self).open_now -= 1
+
+
+@pytest.fixture
+def decoders():
+    CountedDecoder.open_now = 0
+    return CountedDecoder
+
+
+def pool_of(decoders, budget_bytes=GIB, max_lanes=4):
+    return LanePool(decoders, MemoryBudget(budget_bytes, name="NVDEC memory"), max_lanes)
+
+
+def use(pool, kind):
+    with pool.lane(kind, 5) as lane:
+        return lane.decoder
+
+
+def test_same_kind_is_reused_and_another_is_not(decoders):
+    pool = pool_of(decoders)
+    first = use(pool, HD)
+    assert use(pool, HD) is first
+    assert use(pool, SD) is not first
+    assert use(pool, HD) is first
+    pool.close()
+    assert decoders.open_now == 0
+
+
+def test_1280x532_and_1280x530_share_nothing(decoders):
+    pool = pool_of(decoders)
+    assert use(pool, LaneKind("h264", "4:2:0", 8, 1280, 532)) is not use(pool, LaneKind("h264", "4:2:0", 8, 1280, 530))
+
+
+def test_idle_lanes_give_way_to_other_kinds(decoders):
+    pool = pool_of(decoders, max_lanes=2)
+    for kind in (HD, SD, UHD, HD, SD, UHD):
+        use(pool, kind)
+        assert decoders.open_now <= 2
+
+
+def test_bytes_never_exceed_the_budget(decoders):
+    budget = MemoryBudget(UHD.lane_bytes() + HD.lane_bytes(), name="NVDEC memory")
+    pool = LanePool(decoders, budget, 8)
+    for kind in (HD, HD, UHD, SD, UHD, HD):
+        use(pool, kind)
+        assert budget.held_bytes <= budget.total_bytes
+    assert budget.stats.peak_held_bytes <= budget.total_bytes
+
+
+def test_a_lane_larger_than_the_budget_is_refused_at_once(decoders):
+    with pytest.raises(BudgetTooLarge):
+        use(pool_of(decoders, budget_bytes=SD.lane_bytes()), UHD)
+
+
+def test_a_failed_clip_closes_its_lane(decoders):
+    pool = pool_of(decoders)
+    with pytest.raises(DecodeError), pool.lane(HD, 5):
+        raise DecodeError("broken")
+    assert decoders.open_now == 0
+    use(pool, HD)
+
+
+def test_waiting_ends_with_a_timeout_and_leaves_no_trace(decoders):
+    pool = pool_of(decoders, max_lanes=1)
+    with pool.lane(HD, 5), pytest.raises(BudgetTimeout):
+        use_soon(pool)
+    assert use(pool, HD)
+
+
+def use_soon(pool):
+    with pool.lane(HD, 0.05):
+        pass
+
+
+def test_a_decoder_that_cannot_be_made_returns_its_bytes():
+    budget = MemoryBudget(GIB, name="NVDEC memory")
+
+    def fail(kind):
+        raise DecodeError("no session")
+
+    with pytest.raises(DecodeError):
+        use(LanePool(fail, budget, 2), HD)
+    assert budget.held_bytes == 0
+
+
+def test_many_threads_many_kinds(decoders):
+    budget = MemoryBudget(3 * UHD.lane_bytes(), name="NVDEC memory")
+    pool = LanePool(decoders, budget, 3)
+    failures = []
+
+    def work(seed):
+        try:
+            for turn in range(30):
+                use(pool, (HD, SD, UHD)[(seed + turn) % 3])
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    assert budget.stats.peak_held_bytes <= budget.total_bytes
+    pool.close()
+    assert decoders.open_now == 0
+    assert budget.held_bytes == 0
