@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import typer
 
 from framefleet import config, errors
@@ -42,9 +41,7 @@ def cli_page() -> str:
 
 def settings_page() -> str:
     """Every struct of settings, field by field."""
-    intro = (
-        "Defaults < file (`FRAMEFLEET_CONFIG=file.toml`) < environment < flags. A name that nobody declared is an error."
-    )
+    intro = "Defaults < file (`FRAMEFLEET_CONFIG=file.toml`) < environment < flags; unknown names are errors."
     parts = ["# Settings", intro]
     for target, section in SETTINGS.items():
         module, _, name = target.partition(":")
@@ -59,7 +56,9 @@ def settings_page() -> str:
 def record_page() -> str:
     """What a store keeps of each window."""
     rows = [[f"`{f.name}`", _type(f.type), f.help.replace("\n", " ")] for f in config.fields(CaptionRecord)]
-    return page(["# Caption records", inspect.cleandoc(CaptionRecord.__doc__ or ""), table(["field", "type", ""], rows)])
+    return page(
+        ["# Caption records", inspect.cleandoc(CaptionRecord.__doc__ or ""), table(["field", "type", ""], rows)]
+    )
 
 
 def errors_page() -> str:
@@ -90,7 +89,9 @@ def page(parts: list[str]) -> str:
 def table(columns: list[str], rows: list[list[str]]) -> str:
     """A Markdown table; bars and line ends in cells are kept from breaking it."""
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines
+    )
 
 
 def _parameter(parameter: Any) -> list[str]:
@@ -98,7 +99,9 @@ def _parameter(parameter: Any) -> list[str]:
     is_option = parameter.param_type_name == "option"
     shown = ", ".join(f"`{name}`" for name in names) if is_option else f"`{parameter.name.upper()}`"
     metavar = parameter.metavar or ""
-    said = (parameter.help or "") + (f" Environment: `{parameter.envvar}`." if getattr(parameter, "envvar", None) else "")
+    said = (parameter.help or "") + (
+        f" Environment: `{parameter.envvar}`." if getattr(parameter, "envvar", None) else ""
+    )
     default = parameter.show_default if isinstance(parameter.show_default, str) else parameter.default
     plain = default is None or default is False or callable(default) or not is_option
     return [f"{shown} {metavar}".strip(), said, "" if plain else f"`{default}`"]
@@ -109,7 +112,9 @@ def _setting(field: config.Field) -> list[str]:
 
 
 def _type(annotation: Any) -> str:
-    text = annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__args__") else str(annotation)
+    text = (
+        annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__args__") else str(annotation)
+    )
     return f"`{text.replace('typing.', '').replace('framefleet.units.', '')}`"
 
 

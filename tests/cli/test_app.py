@@ -18,7 +18,9 @@ def test_without_a_command_the_help_page_and_no_more(framefleet):
     assert "Error" not in answer.err
 
 
-@pytest.mark.parametrize("wrong", [["--nope"], ["nope"], ["decode"], ["decode", "x.mp4", "--num-frames", "0"], ["probe", "--json"]])
+@pytest.mark.parametrize(
+    "wrong", [["--nope"], ["nope"], ["decode"], ["decode", "x.mp4", "--num-frames", "0"], ["probe", "--json"]]
+)
 def test_a_wrong_command_line_is_one_line_with_a_remedy(framefleet, wrong):
     answer = framefleet(*wrong)
     assert answer.code == 2

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -15,11 +17,13 @@ def plain(colour, height=90, width=160):
 def colours_in_row(sheet: Image.Image, y: int) -> list[tuple[int, ...]]:
     """Colours met from left to right, repeats left out."""
     line = [sheet.getpixel((x, y)) for x in range(sheet.width)]
-    return [line[0]] + [b for a, b in zip(line, line[1:], strict=False) if a != b]
+    return [line[0]] + [b for a, b in itertools.pairwise(line) if a != b]
 
 
 def test_tiles_stand_in_order_left_to_right_then_down():
-    sheet = draw_sheet([Tile(plain(RED), "1"), Tile(plain(GREEN), "2"), Tile(plain(RED), "3")], title="t", columns=2, tile_width=100)
+    sheet = draw_sheet(
+        [Tile(plain(RED), "1"), Tile(plain(GREEN), "2"), Tile(plain(RED), "3")], title="t", columns=2, tile_width=100
+    )
     paper = sheet.getpixel((0, 0))
     assert colours_in_row(sheet, 60) == [paper, RED, paper, GREEN, paper]
     second_row = [y for y in range(sheet.height) if sheet.getpixel((60, y)) == RED]

@@ -23,7 +23,7 @@ from framefleet.errors import FramefleetError
 
 _REFERENCE = "pyav"
 _MOST_APART = 3.0
-"""Mean distance (0 to 255) up to which two backends gave the same frames: their colour conversions round differently."""
+"""Mean distance (0 to 255) up to which two backends gave the same frames: colour conversions round differently."""
 
 
 class BackendResult(msgspec.Struct, kw_only=True):
@@ -65,7 +65,7 @@ def measure_decode(
                 started = time.perf_counter()
                 stats = decode(clip, backend=name, num_frames=num_frames).stats
                 samples[name].append(time.perf_counter() - started)
-                phases[name].update(stats.seconds)  # type: ignore[arg-type]  # a Counter of floats
+                phases[name].update(stats.seconds)
                 walked[name] += stats.frames_walked
     results = {name: _result(samples[name], phases[name], walked[name], rounds) for name in able}
     return DecodeAloneResult(

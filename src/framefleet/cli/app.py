@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from framefleet._version import __version__
+from framefleet.cli.caption import caption
 from framefleet.cli.decode import decode
 from framefleet.cli.doctor import doctor
 from framefleet.cli.exits import ExitCode, exit_code_of
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-for command in (probe, decode, doctor):
+for command in (probe, decode, caption, doctor):
     app.command()(command)
 
 
@@ -54,7 +55,7 @@ def run(arguments: list[str]) -> int:
     speak_any_encoding()
     try:
         return int(app(arguments, prog_name="framefleet", standalone_mode=False) or 0)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # the last place: whatever it is becomes one line and a code
         return _tell(error, as_json="--json" in arguments)
 
 

@@ -27,14 +27,18 @@ InSpan = Annotated[
 Output = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Write each frame as PNG here, with frames.json.", show_default=False)
 ]
-Recovery = Annotated[bool, typer.Option("--frame-recovery", help="After a damaged frame give the nearest good one, marked.")]
+Recovery = Annotated[
+    bool, typer.Option("--frame-recovery", help="After a damaged frame give the nearest good one, marked.")
+]
 
 
 def decode(
     clip: Clip,
     num_frames: NumFrames = None,
     fps: Fps = None,
-    rule: Annotated[str | None, typer.Option(help="A model's own rule, for example qwen3_vl.", show_default=False)] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="A model's own rule, for example qwen3_vl.", show_default=False)
+    ] = None,
     span: InSpan = None,
     backend: Backend = "auto",
     max_pixels: MaxPixels = None,

@@ -11,14 +11,18 @@ _SIGNS = {"ok": "ok", "info": "-", "warning": "warning", "error": "ERROR"}
 
 
 def doctor(as_json: Json = False) -> ExitCode:
-    """Look over this machine: versions, decode backends, codecs, cores, memory, disk, GPUs; each finding with its remedy."""
+    """Look over this machine: versions, codecs, decode backends, cores, memory, disk, GPUs; with remedies."""
     findings = _look()
     if as_json:
         show_json({"findings": findings, "ok": not _has_error(findings)})
     else:
         rows = [[_SIGNS[f.level], f.name, f.found, f.remedy] for f in findings]
         show_table(["", "what", "found", "remedy"], rows)
-        show("All that is needed is here." if not _has_error(findings) else "Something needed is missing: see ERROR above.")
+        show(
+            "All that is needed is here."
+            if not _has_error(findings)
+            else "Something needed is missing: see ERROR above."
+        )
     return ExitCode.CHECK_FAILED if _has_error(findings) else ExitCode.OK
 
 

@@ -27,7 +27,7 @@ MEANINGS = {
     ExitCode.PARTIAL: "ran to the end, but some clips failed; each has a record with its reason",
     ExitCode.INPUT: "nothing usable in the input: no clip could be read",
     ExitCode.DEVICE: "a GPU, engine, server or disk does not do what is needed",
-    ExitCode.CHECK_FAILED: "ran to the end, but what it checks does not hold (demo: score and searches; doctor: a need)",
+    ExitCode.CHECK_FAILED: "ran to the end, but what it checks does not hold (demo: score, searches; doctor: a need)",
     ExitCode.INTERRUPTED: "interrupted; what was committed is kept, and the same command goes on from there",
 }
 

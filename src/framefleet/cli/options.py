@@ -12,10 +12,8 @@ from framefleet.units import Span, parse_duration_ns
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Deadline of one clip.")]
-Backend = Annotated[str, typer.Option(envvar="FRAMEFLEET_BACKEND", help="Decode library, or auto.")]
-NumFrames = Annotated[
-    int | None, typer.Option(min=1, help="Frames per clip, evenly spread.", show_default="16")
-]
+Backend = Annotated[str, typer.Option(help="Decode library, or auto (FRAMEFLEET_BACKEND, if set).")]
+NumFrames = Annotated[int | None, typer.Option(min=1, help="Frames per clip, evenly spread.", show_default="16")]
 Fps = Annotated[float | None, typer.Option(min=0.001, help="Frames per second instead.", show_default=False)]
 MaxPixels = Annotated[
     int | None, typer.Option(min=1, help="Pixels of one frame at most; the shape is kept.", show_default=False)

@@ -92,7 +92,11 @@ def _header_lines(header: dict[str, Any]) -> dict[str, str]:
     turned = f", turned {header['rotation_deg']} degrees" if header["rotation_deg"] else ""
     turned += ", mirrored" if header["hflip"] else ""
     shape = header["sample_aspect_ratio"]
-    colours = [header["colour_matrix"], "full range" if header["is_full_range"] else "limited range", header["transfer"]]
+    colours = [
+        header["colour_matrix"],
+        "full range" if header["is_full_range"] else "limited range",
+        header["transfer"],
+    ]
     return {
         "container": header["container"] + (f", {format_bytes(header['size_bytes'])}" if header["size_bytes"] else ""),
         "codec": f"{header['codec']} {header['profile']}".strip(),
@@ -113,8 +117,9 @@ def _claims(header: dict[str, Any]) -> str:
 
 
 def _scan_lines(scan: dict[str, Any]) -> dict[str, str]:
+    length = f"{scan['num_frames']} frames, {scan['duration_s']:.6g} s, {scan['fps']:.6g} fps"
     lines = {
-        "scan finds": f"{scan['num_frames']} frames, {scan['duration_s']:.6g} s, {scan['fps']:.6g} fps ({scan['method']})",
+        "scan finds": f"{length} ({scan['method']})",
         "times": f"{scan['first_pts_s']:.6f} s to {scan['end_s']:.6f} s",
         "keyframes": f"{scan['num_keyframes']}, longest run {scan['longest_gop_frames']} frames",
     }

@@ -9,7 +9,7 @@ from framefleet.decode.decoder import DecodeBackend
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
 from framefleet.decode.targets import choose_targets, output_size
-from framefleet.doctor.finding import Finding
+from framefleet.doctor.finding import Finding, Level
 from framefleet.errors import FramefleetError
 from framefleet.media.clip import ScannedClip
 from framefleet.media.scan import scan
@@ -30,10 +30,19 @@ def _codecs() -> list[Finding]:
 
     major, minor, _ = av.library_versions["libavcodec"]
     missing = [name for name in _CODECS if not _has_decoder(name)]
-    found = f"libavcodec {major}.{minor} in PyAV {av.__version__} decodes {', '.join(c for c in _CODECS if c not in missing)}"
+    able = ", ".join(name for name in _CODECS if name not in missing)
+    found = f"libavcodec {major}.{minor} in PyAV {av.__version__} decodes {able}"
     if missing:
         remedy = "pip install --force-reinstall av (its wheel brings a full FFmpeg)"
-        return [Finding(area="decoding", name="codecs", level="warning", found=f"{found}; not {', '.join(missing)}", remedy=remedy)]
+        return [
+            Finding(
+                area="decoding",
+                name="codecs",
+                level="warning",
+                found=f"{found}; not {', '.join(missing)}",
+                remedy=remedy,
+            )
+        ]
     return [Finding(area="decoding", name="codecs", level="ok", found=found)]
 
 
@@ -50,7 +59,7 @@ def _has_decoder(name: str) -> bool:
 def _tools() -> Finding:
     place = shutil.which("ffmpeg")
     remedy = "" if place else "only torchcodec needs the system's FFmpeg libraries (Debian, Ubuntu: apt install ffmpeg)"
-    level = "ok" if place else "info"
+    level: Level = "ok" if place else "info"
     return Finding(area="decoding", name="system FFmpeg", level=level, found=place or "not installed", remedy=remedy)
 
 

@@ -41,9 +41,7 @@ def _library(name: str, extra: str) -> Finding:
         if found := installed_version(candidate):
             return Finding(area="versions", name=candidate, level="ok", found=found)
     remedy = f"pip install 'framefleet[{extra}]'" if extra else "pip install --force-reinstall framefleet"
-    return Finding(
-        area="versions", name=name, level="info" if extra else "error", found="not installed", remedy=remedy
-    )
+    return Finding(area="versions", name=name, level="info" if extra else "error", found="not installed", remedy=remedy)
 
 
 def _double_opencv() -> list[Finding]:
@@ -52,4 +50,12 @@ def _double_opencv() -> list[Finding]:
     if len(builds) < 2:
         return []
     remedy = f"pip uninstall {' '.join(builds)}, then pip install opencv-python-headless"
-    return [Finding(area="versions", name="opencv", level="warning", found=f"installed twice: {', '.join(builds)}", remedy=remedy)]
+    return [
+        Finding(
+            area="versions",
+            name="opencv",
+            level="warning",
+            found=f"installed twice: {', '.join(builds)}",
+            remedy=remedy,
+        )
+    ]

@@ -62,14 +62,16 @@ def _place(name: str, path: Path, needed_bytes: int, remedy: str) -> Finding:
 def _gpus() -> list[Finding]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        without = "none is needed to try things: the bundled model runs on the CPU; for speed, --endpoint URL of a server with a GPU"
+        without = "none is needed to try things; for speed, --endpoint URL of a server that has one"
         return [Finding(area="gpu", name="NVIDIA GPU", level="info", found="none (no nvidia-smi)", remedy=without)]
     query = [tool, "--query-gpu=index,name,memory.total,driver_version", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         remedy = "look at nvidia-smi; the driver may need to be loaded anew"
-        return [Finding(area="gpu", name="NVIDIA GPU", level="warning", found=f"nvidia-smi fails: {error}", remedy=remedy)]
+        return [
+            Finding(area="gpu", name="NVIDIA GPU", level="warning", found=f"nvidia-smi fails: {error}", remedy=remedy)
+        ]
     cards = [line.split(", ", 1) for line in answer.stdout.strip().splitlines()]
     return [
         *(Finding(area="gpu", name=f"GPU {number}", level="ok", found=facts) for number, facts in cards),
@@ -82,5 +84,7 @@ def _nvdec_library() -> Finding:
         ctypes.CDLL("libnvcuvid.so.1")
     except OSError:
         remedy = "in a container: NVIDIA_DRIVER_CAPABILITIES=all (it lacks `video`); else the driver's video package"
-        return Finding(area="gpu", name="NVDEC library", level="warning", found="libnvcuvid.so.1 not found", remedy=remedy)
+        return Finding(
+            area="gpu", name="NVDEC library", level="warning", found="libnvcuvid.so.1 not found", remedy=remedy
+        )
     return Finding(area="gpu", name="NVDEC library", level="ok", found="libnvcuvid.so.1")
