@@ -12,7 +12,7 @@ What every sink promises (one suite, tests/contract/test_sink.py, runs over all)
   acknowledged is there whole or not at all.
 - A digest is kept once. A `failed` record stands until another comes for its digest; any other is final: what comes
   later for its digest is dropped, so a step that is repeated after a crash changes nothing.
-- Order of arrival is kept; a record that replaces a failed one comes last.
+- Order of arrival is kept; a record that replaces a failed one comes last. (A crash may move failed ones to the end.)
 - One writer at a time (StoreLocked names the other), readers at any time.
 - A full disk raises StoreFull, and what was acknowledged stays.
 """
