@@ -176,9 +176,7 @@ def _from_environment(
 
 def _typed(field: Field, given: _Given) -> Any:
     try:
-        if given.is_text and given.value.lstrip()[:1] in ("{", "["):
-            return msgspec.json.decode(given.value.encode(), type=field.type)
-        return msgspec.convert(given.value, field.type, strict=not given.is_text)
+        return _converted(field, given)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ConfigError(
             f"wrong value for {field.name}",
@@ -186,6 +184,15 @@ def _typed(field: Field, given: _Given) -> Any:
             allowed=f"{error}",
             remedy=field.help.split("\n")[0],
         ) from error
+
+
+def _converted(field: Field, given: _Given) -> Any:
+    try:
+        return msgspec.convert(given.value, field.type, strict=not given.is_text)
+    except msgspec.ValidationError:
+        if not (given.is_text and given.value.lstrip()[:1] in ("{", "[")):
+            raise
+    return msgspec.json.decode(given.value.encode(), type=field.type)
 
 
 def _build(kind: type[T], tree: dict[str, Any], origins: Mapping[str, str]) -> T:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
-import io
 import os
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
@@ -73,7 +73,7 @@ def _parquet(stream: IO[bytes], place: str, column: str | None) -> Iterator[Any]
 
 
 def _csv(stream: IO[bytes], place: str, column: str | None) -> Iterator[Any]:
-    rows = csv.DictReader(io.TextIOWrapper(stream, encoding="utf-8-sig", newline=""))
+    rows = csv.DictReader(codecs.iterdecode(stream, "utf-8-sig"))
     try:
         name = choose_column(list(rows.fieldnames or ()), column, place)
         for row in rows:

@@ -3,8 +3,8 @@
 Rules
 - Windows start at the first frame's pts and cover the clip to its end, `[first, end)`, each `length` long.
 - With an overlap the next window starts `length - overlap` later.
-- The last window is shorter. When it would add less than a quarter of a window that no other covers, the one before it
-  is made longer instead (a caption of a sliver says nothing).
+- The last window is shorter. When it would add less than a quarter of what a window adds (its length without the
+  overlap), the one before it is made longer instead: a caption of a sliver says nothing.
 - A window in which no frame begins (a still picture that stands longer than a window) joins the window before it.
 - Shots run from cut to cut. One shorter than the minimum joins the shot after it (the last joins the one before it);
   one longer than the window length, where that is given too, is cut by the window rule.
@@ -21,7 +21,7 @@ from framefleet.errors import SourceTooLarge
 from framefleet.units import Span
 
 TAIL_SHARE = 4
-"""A tail that adds less than one over this of a window joins the window before it."""
+"""A tail that adds less than one over this of what a window adds joins the window before it."""
 
 
 def count_windows(first_ns: int, end_ns: int, length_ns: int, overlap_ns: int = 0) -> int:
@@ -32,7 +32,7 @@ def count_windows(first_ns: int, end_ns: int, length_ns: int, overlap_ns: int = 
         return 1
     stride_ns = length_ns - overlap_ns
     whole, tail_ns = divmod(beyond_first_ns, stride_ns)
-    tail_stands_alone = TAIL_SHARE * tail_ns >= length_ns
+    tail_stands_alone = TAIL_SHARE * tail_ns >= stride_ns
     return 1 + whole + int(tail_stands_alone)
 
 

@@ -18,9 +18,13 @@ class GenerationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """How tokens are drawn. Part of the resume key."""
 
     max_tokens: int = 200
+    """Longest answer; a longer one is cut (`truncated`)."""
     temperature: float = 0.0
+    """0 takes the likeliest token every time; higher is more varied and less repeatable."""
     top_p: float = 1.0
+    """Draw from the likeliest tokens that make up this share."""
     seed: int | None = None
+    """Makes drawn answers repeatable, where the engine can."""
     extra: dict[str, Any] = {}
     """Passed through to the server unchanged (`top_k`, `repetition_penalty` ...)."""
 
