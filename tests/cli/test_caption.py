@@ -15,7 +15,7 @@ def caption(framefleet, tmp_path):
 
     def call(*arguments):
         fake = ("--engine", "fake", "--output", store, "--decode-workers", 1)
-        return framefleet("caption", *arguments, *fake)
+        return framefleet("caption", *fake, *arguments)
 
     return call
 

@@ -124,12 +124,14 @@ def _show(facts: dict[str, Any]) -> None:
     lines = {
         "frames": f"{facts['num_frames']} of {facts['total_num_frames']}, {facts['width']}x{facts['height']} RGB, "
         f"{format_bytes(facts['num_frames'] * facts['width'] * facts['height'] * 3)}",
-        "backend": stats["backend"] + (f", after others: {stats['refusals']}" if stats["refusals"] else ""),
+        "backend": stats["backend"],
         "decoded": f"{stats['frames_walked']} pictures walked",
         "seconds": ", ".join(f"{phase} {s:.3f}" for phase, s in stats["seconds"].items()),
     }
     if stats["num_missing"] or stats["num_corrupt"]:
         lines["partial"] = f"{stats['num_missing']} frames missing, {stats['num_corrupt']} pictures damaged"
+    if stats["refusals"]:
+        lines["passed over"] = "; ".join(f"{name} ({reason})" for name, reason in stats["refusals"].items())
     if stats["notes"]:
         lines["notes"] = "; ".join(stats["notes"])
     show(facts["clip"])
