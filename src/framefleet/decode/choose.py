@@ -71,6 +71,13 @@ def _refuse_device(backend: DecodeBackend, device: str) -> str | None:
     return None if device in devices else f"cannot leave frames on {device}"
 
 
+def sees_damage(backend: DecodeBackend) -> bool:
+    """Whether it knows each damaged picture (it sets `sees_damage`). What such a backend left out, none of the others
+    may fill in: they would give the damaged picture.
+    """
+    return bool(getattr(backend, "sees_damage", False))
+
+
 def verify(frames: DecodedFrames, plan: DecodePlan, index: FrameIndex) -> str | None:
     """Why these frames are not simply what was asked for; None when they are: first a lie, then a shortfall."""
     return disbelieve(frames, plan, index) or shortfall(frames)

@@ -96,11 +96,17 @@ def make_plan(clip: ScannedClip, options: DecodeOptions) -> DecodePlan:
 
 def _nobody_takes(clip: ScannedClip, refusals: dict[str, str]) -> SourceUnsupported:
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
-    return SourceUnsupported("no backend takes the clip", given=f"{clip.source.name!r} ({reasons})", remedy="backend auto")
+    return SourceUnsupported(
+        "no backend takes the clip", given=f"{clip.source.name!r} ({reasons})", remedy="backend auto"
+    )
 
 
 def _first_good(
-    clip: ScannedClip, plan: DecodePlan, options: DecodeOptions, backends: dict[str, DecodeBackend], passed: dict[str, str]
+    clip: ScannedClip,
+    plan: DecodePlan,
+    options: DecodeOptions,
+    backends: dict[str, DecodeBackend],
+    passed: dict[str, str],
 ) -> DecodedFrames:
     started_s = time.monotonic()
     best: DecodedFrames | None = None
@@ -112,7 +118,7 @@ def _first_good(
         try:
             frames = backend.decode(clip, plan, msgspec.structs.replace(options, timeout_s=max(left_s, 0.01)))
         except FramefleetError as error:
-            failure, passed[name] = failure or error, str(error)
+            failure, passed[name] = failure or naming(error, clip.source.name), str(error)
             continue
         if reason := disbelieve(frames, plan, clip.index):
             failure, passed[name] = failure or DecodeError(f"{name} {reason}", given=repr(clip.source.name)), reason
@@ -130,3 +136,12 @@ def _first_good(
     first = next(iter(backends))
     best.stats.fell_back_to = best.stats.backend if best.stats.backend != first else ""
     return best
+
+
+def naming(error: FramefleetError, name: str) -> FramefleetError:
+    """The same error, naming the clip if it does not yet."""
+    if name in str(error):
+        return error
+    given = f"{name!r}: {error.given}" if error.given else repr(name)
+    named = type(error)(error.what, given=given, allowed=error.allowed, remedy=error.remedy)
+    return named.with_traceback(error.__traceback__)

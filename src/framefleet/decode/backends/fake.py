@@ -66,6 +66,7 @@ class FakeBackend:
     """Draws what was asked for."""
 
     name = "fake"
+    sees_damage = True
 
     def refuse(self, info: StreamInfo, index: FrameIndex) -> str | None:
         """Only clips that its own scan made are for this backend."""

@@ -53,6 +53,8 @@ class OpenCvBackend:
             raise DecodeError("opencv does not deinterlace", remedy="the pyav backend")
         rows = np.unique(plan.targets.rows)
         pictures = np.empty((len(rows), plan.height, plan.width, 3), np.uint8)
+        import cv2  # noqa: F401 (its FFmpeg must be loaded before it can be listened to)
+
         with plain_path(clip.source) as path, hear_errors("cv2") as heard:
             with _capture(path, options.num_ffmpeg_threads) as capture:
                 _walk(capture, clip, rows, pictures, Deadline(options.timeout_s))

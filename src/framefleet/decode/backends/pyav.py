@@ -22,7 +22,7 @@ from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import Deadline, ScanLimits
-from framefleet.media.pictures import PictureFeed
+from framefleet.media.pictures import PictureFeed, origin_of
 from framefleet.units import NS_PER_S
 
 _ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
@@ -33,6 +33,7 @@ class PyAvBackend:
     """Frames through PyAV."""
 
     name = "pyav"
+    sees_damage = True
 
     def refuse(self, info: StreamInfo, index: FrameIndex) -> str | None:
         """Only an index that was never scanned."""
@@ -122,8 +123,8 @@ class _Run:
 
     def _write_all(self, pictures: list[Any]) -> None:
         for picture in pictures:
-            if picture.opaque in self._slot_of_packet:
-                self._write(picture.opaque, picture)
+            if (origin := origin_of(picture)) in self._slot_of_packet:
+                self._write(origin, picture)
 
     def _write(self, origin: int, picture: Any) -> None:
         slot = self._slot_of_packet[origin]
