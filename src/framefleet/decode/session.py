@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import msgspec
 
 from framefleet.decode.backends.pyav import PyAvBackend
-from framefleet.decode.choose import candidates, choose, disbelieve, load_backends, shortfall
+from framefleet.decode.choose import candidates, choose, disbelieve, load_backends, sees_damage, shortfall
 from framefleet.decode.decoder import DecodeBackend, DecodedFrames
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import DecodePlan, plan_decode
@@ -94,7 +95,7 @@ def make_plan(clip: ScannedClip, options: DecodeOptions) -> DecodePlan:
     return plan
 
 
-def _nobody_takes(clip: ScannedClip, refusals: dict[str, str]) -> SourceUnsupported:
+def _nobody_takes(clip: ScannedClip, refusals: Mapping[str, str]) -> SourceUnsupported:
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
     return SourceUnsupported(
         "no backend takes the clip", given=f"{clip.source.name!r} ({reasons})", remedy="backend auto"
@@ -111,7 +112,11 @@ def _first_good(
     started_s = time.monotonic()
     best: DecodedFrames | None = None
     failure: FramefleetError | None = None
+    is_damaged = False
     for name, backend in backends.items():
+        if is_damaged and not sees_damage(backend):
+            passed[name] = "cannot tell this clip's damaged pictures from whole ones"
+            continue
         left_s = options.timeout_s - (time.monotonic() - started_s)
         if left_s <= 0 and (best or failure):
             break
@@ -119,6 +124,7 @@ def _first_good(
             frames = backend.decode(clip, plan, msgspec.structs.replace(options, timeout_s=max(left_s, 0.01)))
         except FramefleetError as error:
             failure, passed[name] = failure or naming(error, clip.source.name), str(error)
+            is_damaged = is_damaged or (type(error) is DecodeError and sees_damage(backend))
             continue
         if reason := disbelieve(frames, plan, clip.index):
             failure, passed[name] = failure or DecodeError(f"{name} {reason}", given=repr(clip.source.name)), reason
@@ -127,6 +133,7 @@ def _first_good(
             best = frames
         if reason := shortfall(frames):
             passed[name] = reason
+            is_damaged = is_damaged or sees_damage(backend)
             continue
         break
     if best is None:
