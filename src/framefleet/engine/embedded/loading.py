@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,18 +29,19 @@ def load_writer(load: Load) -> tuple[Writer, dict[str, str]]:
     transformers.utils.logging.set_verbosity_error()
     checkpoint = open_checkpoint(load.model)
     device = _device(load.device)
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, local_files_only=True)
-    model = _model(str(checkpoint.folder), device, _dtype(load.dtype, device))
+    tokenizer, model = _files(checkpoint.folder, _dtype(load.dtype, device))
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
-    return Writer(model, tokenizer, family_of(checkpoint, tokenizer)), versions
+    return Writer(model.to(device).eval(), tokenizer, family_of(checkpoint, tokenizer)), versions
 
 
-def _model(folder: str, device: torch.device, dtype: torch.dtype | str) -> Any:
+def _files(folder: Path, dtype: torch.dtype | str) -> tuple[Any, Any]:
     try:
-        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, local_files_only=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError("the model's weights cannot be loaded", given=f"{folder}: {error}") from error
-    return model.to(device).eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return tokenizer, AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, local_files_only=True)
+    except Exception as error:  # several libraries, each with errors of its own
+        raise ConfigError(
+            "the model's files cannot be loaded", given=f"{folder} ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _device(name: str) -> torch.device:

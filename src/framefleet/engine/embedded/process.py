@@ -83,6 +83,7 @@ class ModelProcess:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
+        self._channel.close()
         self._on_end(self)
 
 
