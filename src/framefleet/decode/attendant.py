@@ -38,16 +38,12 @@ class Ticket:
         self._stopped_by: BaseException | None = None
         self._worker: WorkerProcess | None = None
         self._request: LeaseRequest | None = None
-        self._result: Any = None
-
-    def give(self, result: Any) -> None:
-        """The job's result. Kept beside the future: asyncio ties that into a cycle, which would keep the frames."""
-        self._result = result
-        self.done.set_result(None)
+        self.result: Any = None
+        """Beside the future, which asyncio ties into a cycle: that would keep the frames."""
 
     def take(self) -> Any:
         """The result, once, after `done`."""
-        result, self._result = self._result, None
+        result, self.result = self.result, None
         return result
 
     def stop(self, reason: BaseException | None = None) -> None:
@@ -59,7 +55,7 @@ class Ticket:
             if self._request is not None:
                 self._request.withdraw()
         self.done.cancel()  # if no attendant has it yet
-        self._result = None
+        self.result = None
 
     @property
     def is_stopped(self) -> bool:
@@ -132,13 +128,13 @@ class Attendant(threading.Thread):
         if self._shared.closing.is_set():  # who closes the pool may have looked before the line above
             ticket.stop(pool_closed())
         try:
-            result = self._attempt(ticket)
+            ticket.result = self._attempt(ticket)  # kept nowhere else: whoever asked decides how long it lives
         except FramefleetError as error:
             ticket.done.set_exception(error.with_traceback(None))  # else it holds this ticket, which holds it
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
             ticket.done.set_exception(error)
         else:
-            ticket.give(result)
+            ticket.done.set_result(None)
         finally:
             self.current = None
             self.jobs_done += 1

@@ -41,17 +41,15 @@ class Job(msgspec.Struct, tag="job"):
 def decode(job: Job, ask: Ask) -> DecodedFrames:
     """As `session.decode`. Waiting for room stops the clip's clock."""
     from framefleet.decode import session
-    from framefleet.decode.targets import choose_targets, output_size
 
     started_s = time.monotonic()
     if job.scanned:
         clip, probe_s = dataclasses.replace(job.scanned, source=job.source), 0.0
     else:
         clip, probe_s = session.scan_timed(job.source, job.options)
-    num_frames = len(choose_targets(clip.index, job.options).rows)
-    width, height = output_size(clip.info, num_frames, job.options)
+    plan = session.make_plan(clip, job.options)
     left_s = max(job.options.timeout_s - (time.monotonic() - started_s), _LEAST_TIMEOUT_S)
-    ask(num_frames * width * height * 3)
+    ask(plan.output_bytes)
     options = msgspec.structs.replace(job.options, timeout_s=left_s)
     return session.decode_scanned(clip, options, probe_s=probe_s)
 

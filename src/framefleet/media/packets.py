@@ -42,6 +42,16 @@ class PacketTable:
         return len(self.pts)
 
 
+def demuxed(container: Any, stream: Any) -> Iterator[Any]:
+    """`container.demux(stream)` that goes on past packets of streams found after opening: PyAV fails at those."""
+    while True:
+        try:
+            yield from container.demux(stream)
+            return
+        except IndexError:
+            continue
+
+
 def read_packets(container: Any, stream: Any, name: str, limits: ScanLimits) -> Iterator[Any]:
     """The stream's packets that hold bytes, in decode order; stops quietly where the demuxer does.
 
@@ -49,7 +59,7 @@ def read_packets(container: Any, stream: Any, name: str, limits: ScanLimits) -> 
     """
     only(container, stream)
     number = 0
-    packets = container.demux(stream)
+    packets = demuxed(container, stream)
     while True:
         if number % _LOOK_AT_CLOCK_EVERY == 0:
             limits.deadline.check("reading packets", name)

@@ -15,6 +15,7 @@ from framefleet.media.clip import ScannedClip
 from framefleet.media.index import Int64
 from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container
+from framefleet.media.packets import demuxed
 
 SEEK_WORTH_PACKETS = 8
 """Reading over fewer packets than this is cheaper than a seek."""
@@ -64,7 +65,7 @@ class Walk:
         self._opened.close()
         self._container = self._opened.enter_context(open_container(self._clip.source, self._limits))
         self._stream = self._container.streams[self._clip.info.stream_index]
-        self._demuxed = self._container.demux(self._stream)
+        self._demuxed = demuxed(self._container, self._stream)
         self._next = 0
 
     def _read(self) -> tuple[int, Any]:
@@ -98,7 +99,7 @@ class Walk:
         except av.FFmpegError:
             self._next = -1
             return False
-        self._demuxed = self._container.demux(self._stream)
+        self._demuxed = demuxed(self._container, self._stream)
         packet = self._raw()
         number = self._number_of_pts.get(self._pts(packet), -1) if packet is not None else -1
         if not 0 <= number <= first:
