@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +14,15 @@ from framefleet.decode.decoder import DecodeBackend, DecodedFrames
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import DecodePlan
 from framefleet.errors import ConfigError
+from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
+from framefleet.media.limits import ScanLimits
+from framefleet.media.scan import scan
+from framefleet.media.source import VideoSource
 from framefleet.units import NS_PER_S
 
+Scan = Callable[[VideoSource, ScanLimits], ScannedClip]
 BACKEND_VARIABLE = PREFIX + "BACKEND"
 AUTO = "auto"
 
@@ -48,6 +53,13 @@ def candidates(options: DecodeOptions, environ: Mapping[str, str] = os.environ) 
 def load_backends(names: Sequence[str]) -> dict[str, DecodeBackend]:
     """The backends by name, in this order. Decode libraries are imported by their first `decode`, not here."""
     return {name: BACKENDS.load(name)() for name in names}
+
+
+def scanner(options: DecodeOptions, environ: Mapping[str, str] = os.environ) -> Scan:
+    """What scans clips for these options: `media.scan`, unless the one backend named brings a `scan` of its own."""
+    names = candidates(options, environ)
+    own: Scan | None = getattr(load_backends(names)[names[0]], "scan", None) if len(names) == 1 else None
+    return own or scan
 
 
 def choose(

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from framefleet.decode.backends.pyav import PyAvBackend
-from framefleet.decode.choose import candidates, choose, disbelieve, load_backends, sees_damage, shortfall
+from framefleet.decode.choose import candidates, choose, disbelieve, load_backends, scanner, sees_damage, shortfall
 from framefleet.decode.decoder import DecodeBackend, DecodedFrames
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import DecodePlan, plan_decode
@@ -19,7 +19,6 @@ from framefleet.decode.targets import choose_targets, output_size
 from framefleet.errors import ConfigError, DecodeError, FramefleetError, SourceTooLarge, SourceUnsupported
 from framefleet.media.clip import ScannedClip
 from framefleet.media.limits import Deadline, ScanLimits
-from framefleet.media.scan import scan
 from framefleet.media.source import VideoSource
 from framefleet.units import format_bytes
 
@@ -48,7 +47,7 @@ def parse_options(options: DecodeOptions | None, asked: dict[str, Any]) -> Decod
 def scan_timed(source: VideoSource, options: DecodeOptions) -> tuple[ScannedClip, float]:
     """The scanned clip and the seconds it took."""
     started_s = time.monotonic()
-    clip = scan(
+    clip = scanner(options)(
         source,
         ScanLimits(
             deadline=Deadline(options.timeout_s),
