@@ -161,9 +161,13 @@ def _check_device(decoder: Any, device: str) -> None:
 
 
 def _resized(batch: Tensor, width: int, height: int) -> Any:
-    """uint8 [T, h, w, 3] to [T, height, width, 3], where it is."""
+    """uint8 [T, h, w, 3] to [T, height, width, 3], where it is: an ndarray from the CPU, a tensor from a GPU."""
     if batch.device.type == "cpu":
         return np.stack([resize_rgb(picture, width, height) for picture in batch.numpy()])
+    return _resize_tensor(batch, width, height)
+
+
+def _resize_tensor(batch: Tensor, width: int, height: int) -> Tensor:
     if tuple(batch.shape[1:3]) == (height, width):
         return batch
     from torch.nn.functional import interpolate
