@@ -11,6 +11,13 @@ from framefleet.errors import StoreLocked
 from framefleet.units import Span
 
 CONTENT = "0a" * 16
+HOLDS_THE_LEDGER = """
+import sys, time
+from framefleet.caption.ledger import Ledger
+ledger = Ledger.beside(sys.argv[1])
+print("open", flush=True)
+time.sleep(60)
+"""
 RATES = RunRates(
     model="m", engine="e", windows=10, seconds=5.0, prompt_tokens=100, completion_tokens=50, decode_s=1.0, caption_s=9.0
 )
@@ -81,8 +88,7 @@ def test_a_broken_ledger_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureF
 
 def test_a_second_writer_is_kept_out_until_the_first_ends_however_it_ends(tmp_path: Path):
     store = str(tmp_path / "captions.lance")
-    code = "import sys, time; from framefleet.caption.ledger import Ledger; l = Ledger.beside(sys.argv[1]); print('open', flush=True); time.sleep(60)"
-    other = subprocess.Popen([sys.executable, "-c", code, store], stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen([sys.executable, "-c", HOLDS_THE_LEDGER, store], stdout=subprocess.PIPE, text=True)
     assert other.stdout.readline() == "open\n"
     with pytest.raises(StoreLocked, match="another run"):
         Ledger.beside(store)

@@ -1,5 +1,4 @@
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,7 +37,7 @@ def test_relative_rows_are_relative_to_the_manifest(tmp_path: Path, monkeypatch:
     (tmp_path / "lists").mkdir()
     write(tmp_path / "lists/list.csv", "path")
     monkeypatch.chdir(tmp_path)
-    assert next(iter(Inputs(["lists/list.csv"]))).location == os.path.join(tmp_path, "lists", "a.mp4")
+    assert next(iter(Inputs(["lists/list.csv"]))).location == str(tmp_path / "lists" / "a.mp4")
 
 
 def test_lines_of_bare_strings_will_do(tmp_path: Path):

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -49,7 +51,7 @@ def test_windows_cover_the_clip_without_a_hole(first: int, duration: int, length
     assert len(windows) == count_windows(first, end, length, overlap)
     assert windows[0].start_ns == first
     assert windows[-1].end_ns == end
-    for before, after in zip(windows, windows[1:], strict=False):
+    for before, after in pairwise(windows):
         assert after.start_ns == before.start_ns + length - overlap
         assert after.start_ns <= before.end_ns
         assert before.end_ns == before.start_ns + length
@@ -71,7 +73,7 @@ def test_shots_tile_the_clip(first: int, duration: int, cuts: list[int], min_ns:
     shots = cut_at([first + c for c in cuts], first, end, min_ns, max_ns)
     assert shots[0].start_ns == first
     assert shots[-1].end_ns == end
-    assert all(a.end_ns == b.start_ns for a, b in zip(shots, shots[1:], strict=False))
+    assert all(a.end_ns == b.start_ns for a, b in pairwise(shots))
     if max_ns is None:
         assert len(shots) == 1 or min(s.end_ns - s.start_ns for s in shots) >= min_ns
         assert {s.start_ns for s in shots[1:]} <= {first + c for c in cuts}

@@ -41,7 +41,8 @@ class Answers:
             answer.set_result(record)
             return record
         finally:
-            answer.cancel()  # no effect on one that is set
+            if answer.cancel():  # none came: whoever asks next must ask the engine
+                del self._answers[key]
             self._forget_oldest()
 
     async def _from_store(self, request: CaptionRequest) -> CaptionRecord | None:
