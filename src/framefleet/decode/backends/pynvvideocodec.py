@@ -8,7 +8,7 @@ upright RGB at the output size; only those small frames leave the GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
@@ -17,18 +17,17 @@ from typing import Any
 import numpy as np
 
 from framefleet.decode.decoder import DecodedFrames, DecodeStats
-from framefleet.decode.nvdec.bitstream import PacketShaper
 from framefleet.decode.nvdec.caps import refuse_stream
 from framefleet.decode.nvdec.device import Canvas, NvdecDevice
 from framefleet.decode.nvdec.lanes import Lane, LaneKind, LanePool
+from framefleet.decode.nvdec.parcel import Parcel, pack, presentation_ranks
 from framefleet.decode.options import DecodeOptions
-from framefleet.decode.plan import DecodePlan, SeekGroup
+from framefleet.decode.plan import DecodePlan
 from framefleet.errors import DecodeError, DeviceError
 from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import Deadline, ScanLimits
-from framefleet.media.walking import Walk, open_walk
 from framefleet.units import GIB, NS_PER_S
 from framefleet.vram.budget import MemoryBudget
 
@@ -85,8 +84,15 @@ class PyNvVideoCodecBackend:
         """The plan's frames."""
         if options.deinterlace:
             raise DecodeError("deinterlacing is done on the CPU", given=self.name, remedy="backend='pyav'")
-        work = _ClipWork(clip, plan, options, self._device(), self._lane_pool(clip.info, options))
-        return work.run()
+        started_s = time.monotonic()
+        parcel = pack(clip, plan, ScanLimits(deadline=Deadline(options.timeout_s)))
+        frames = self.decode_parcel(parcel, options)
+        frames.stats.seconds["pack"] = time.monotonic() - started_s - sum(frames.stats.seconds.values())
+        return frames
+
+    def decode_parcel(self, parcel: Parcel, options: DecodeOptions) -> DecodedFrames:
+        """The frames of a parcel that was packed here or elsewhere."""
+        return _ClipWork(parcel, options, self._device(), self._lane_pool(parcel.clip.info, options)).run()
 
     def close(self) -> None:
         """Free all idle decoders."""
@@ -106,88 +112,84 @@ class PyNvVideoCodecBackend:
 def _refuse_index(index: FrameIndex) -> str | None:
     if index.method != "packets":
         return f"frames were found by {index.method}, not by packets: NVDEC's pictures could not be told apart"
-    if np.any(index.packet_pts == index.NO_PTS):
-        return "packets without pts are decoded on the CPU"
+    try:
+        presentation_ranks(index)
+    except DecodeError as error:
+        return error.what
     return None
 
 
 class _ClipWork:
-    """One clip on its way through one lane, or through several when latency counts."""
+    """One parcel on its way through one lane, or through several when latency counts."""
 
-    def __init__(
-        self, clip: ScannedClip, plan: DecodePlan, options: DecodeOptions, device: NvdecDevice, pool: LanePool
-    ) -> None:
-        self.clip, self.plan, self.options, self.pool = clip, plan, options, pool
+    def __init__(self, parcel: Parcel, options: DecodeOptions, device: NvdecDevice, pool: LanePool) -> None:
+        self.parcel, self.options, self.pool = parcel, options, pool
         self.deadline = Deadline(options.timeout_s)
-        self.rows = np.unique(plan.targets.rows)
-        self.slots = {int(clip.index.packet_of_row[row]): slot for slot, row in enumerate(self.rows)}
-        self.got = np.zeros(len(self.rows), np.bool_)
+        self.slots = {stamp: slot for slot, stamp in enumerate(parcel.wanted_stamps.tolist())}
+        self.got = np.zeros(len(self.slots), np.bool_)
         self.canvas: Canvas = device.canvas(
-            clip.info, len(self.rows), plan.width, plan.height, on_device=options.device == "cuda"
+            parcel.clip.info, len(self.slots), parcel.width, parcel.height, on_device=options.device == "cuda"
         )
-        self.stats = DecodeStats(backend="pynvvideocodec", index_method=clip.index.method)
+        self.stats = DecodeStats(backend=PyNvVideoCodecBackend.name, index_method=parcel.clip.index.method)
         self.wait_s = 0.0
 
     def run(self) -> DecodedFrames:
         started_s = time.monotonic()
         parts = self._parts()
         if len(parts) == 1:
-            self._decode_groups(parts[0])
+            self._decode_runs(parts[0])
         else:
             with ThreadPoolExecutor(len(parts), thread_name_prefix="nvdec") as threads:
-                list(threads.map(self._decode_groups, parts))
+                list(threads.map(self._decode_runs, parts))
         self.stats.seconds["wait"] = self.wait_s
         self.stats.seconds["decode"] = time.monotonic() - started_s - self.wait_s
         return self._gather()
 
-    def _parts(self) -> list[Sequence[SeekGroup]]:
+    def _parts(self) -> list[list[range]]:
         """The runs, dealt to as many lanes as are free when latency counts; all to one lane otherwise."""
-        groups = self.plan.groups
+        runs = self.parcel.runs()
         if self.options.prefer != "latency":
-            return [groups]
-        count = max(1, min(len(groups), self.pool.num_free_places))
-        return [groups[i::count] for i in range(count)]
+            return [runs]
+        count = max(1, min(len(runs), self.pool.num_free_places))
+        return [runs[i::count] for i in range(count)]
 
-    def _decode_groups(self, groups: Sequence[SeekGroup]) -> None:
+    def _decode_runs(self, runs: list[range]) -> None:
         asked_s = time.monotonic()
-        with self.pool.lane(LaneKind.of(self.clip.info), self.deadline.remaining_s) as lane:
+        with self.pool.lane(LaneKind.of(self.parcel.clip.info), self.deadline.remaining_s) as lane:
             self.wait_s = max(self.wait_s, time.monotonic() - asked_s)
-            with open_walk(self.clip, ScanLimits(deadline=self.deadline)) as walk:
-                shaper = PacketShaper(self.clip.info.codec, walk.extradata)
-                for group in groups:
-                    self._decode_group(lane, walk, shaper, group)
+            for run in runs:
+                self._decode_run(lane, run)
             self.canvas.settle(lane)
 
-    def _decode_group(self, lane: Lane, walk: Walk, shaper: PacketShaper, group: SeekGroup) -> None:
-        is_first = True
-        for number, packet in walk.packets(group.first_packet, group.last_packet, group.skip_packets):
-            self.deadline.check("decoding", self.clip.source.name)
-            payload = shaper.shape(bytes(packet), is_first=is_first)
-            is_first = False
-            self._take(lane, lane.decoder.feed(number, payload))
+    def _decode_run(self, lane: Lane, run: range) -> None:
+        stamps = self.parcel.stamps.tolist()
+        for number in run:
+            self.deadline.check("decoding", self.parcel.clip.source.name)
+            self._take(lane, lane.decoder.feed(stamps[number], self.parcel.packet(number)))
         self._take(lane, lane.decoder.drain())
 
     def _take(self, lane: Lane, pictures: list[tuple[int, Any]]) -> None:
-        for number, surface in pictures:
+        for stamp, surface in pictures:
             self.stats.frames_walked += 1
-            slot = self.slots.get(number)
+            slot = self.slots.get(stamp)
             if slot is not None and not self.got[slot]:
                 self.canvas.put(slot, surface, lane)
                 self.got[slot] = True
 
     def _gather(self) -> DecodedFrames:
-        clip, index, stats = self.clip, self.clip.index, self.stats
-        slots = np.searchsorted(self.rows, self.plan.targets.rows)
+        parcel, stats = self.parcel, self.stats
+        index, rows = parcel.clip.index, np.unique(parcel.rows)
+        slots = np.searchsorted(rows, parcel.rows)
         slots = slots[self.got[slots]]
-        stats.num_missing = len(self.plan.targets.rows) - len(slots)
+        stats.num_missing = len(parcel.rows) - len(slots)
         if not len(slots):
-            raise DecodeError("NVDEC gave none of the frames asked for", given=repr(clip.source.name))
+            raise DecodeError("NVDEC gave none of the frames asked for", given=repr(parcel.clip.source.name))
         frames = self.canvas.frames()
-        is_whole = len(slots) == len(self.rows) and bool(np.all(np.diff(slots) == 1))
+        is_whole = len(slots) == len(rows) and bool(np.all(np.diff(slots) == 1))
         data = frames if is_whole else frames[slots]
-        stats.output_bytes = self.plan.output_bytes
-        stats.peak_bytes = LaneKind.of(clip.info).lane_bytes()
+        stats.output_bytes = len(slots) * parcel.width * parcel.height * 3
+        stats.peak_bytes = LaneKind.of(parcel.clip.info).lane_bytes()
         return DecodedFrames(
-            data=data, pts_s=index.pts_ns[self.rows[slots]] / NS_PER_S, indices=self.rows[slots], info=clip.info,
+            data=data, pts_s=index.pts_ns[rows[slots]] / NS_PER_S, indices=rows[slots], info=parcel.clip.info,
             stats=stats, duration_s=index.duration_s, fps=index.fps, total_num_frames=index.num_frames,
         )  # fmt: skip

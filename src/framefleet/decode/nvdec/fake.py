@@ -66,12 +66,15 @@ class FakeDecoder:
         self._device = device
         self._context = av.CodecContext.create(_SOFTWARE_DECODERS.get(kind.codec, kind.codec), "r")
         self._context.thread_count = 1
+        self._stamps: list[int] = []
+        self._num_out = 0
 
-    def feed(self, number: int, payload: bytes) -> list[tuple[int, Any]]:
+    def feed(self, stamp: int, payload: npt.NDArray[np.uint8]) -> list[tuple[int, Any]]:
         """As the hardware."""
         self._device.num_fed += 1
-        packet = av.Packet(payload)
-        packet.pts = packet.dts = number
+        self._stamps.append(stamp)
+        packet = av.Packet(payload.tobytes())
+        packet.pts = packet.dts = stamp
         packet.time_base = Fraction(1, 1000)
         return self._run(lambda: self._context.decode(packet))
 
@@ -79,13 +82,21 @@ class FakeDecoder:
         """As the hardware."""
         out = self._run(lambda: self._context.decode(None))
         self._context.flush_buffers()
+        self._stamps.clear()
+        self._num_out = 0
         return out
 
     def _run(self, decode: Callable[[], list[Any]]) -> list[tuple[int, Any]]:
         try:
-            return [(picture.pts, _nv12(picture)) for picture in decode()]
+            return [(self._named(picture.pts), _nv12(picture)) for picture in decode()]
         except av.FFmpegError as error:
             raise DecodeError("NVDEC failed on a packet", given=str(error)) from error
+
+    def _named(self, stamp: int) -> int:
+        """As NVDEC's parser: stamps that only ever grew are taken for decode times and dealt out in display order."""
+        place = self._num_out
+        self._num_out += 1
+        return self._stamps[place] if self._stamps == sorted(self._stamps) else stamp
 
     def close(self) -> None:
         """Free the session."""

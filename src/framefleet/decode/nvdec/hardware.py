@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import PyNvVideoCodec as nvc  # noqa: N813
 import torch
 import torch.utils.dlpack
@@ -59,11 +60,10 @@ class HardwareDecoder:
             usedevicememory=True,
         )
 
-    def feed(self, number: int, payload: bytes) -> list[tuple[int, Any]]:
-        """Pictures that came out, under the numbers of their packets."""
+    def feed(self, stamp: int, payload: npt.NDArray[np.uint8]) -> list[tuple[int, Any]]:
+        """Pictures that came out, under the stamps of their packets."""
         packet = nvc.PacketData()
-        view = np.frombuffer(payload, np.uint8)
-        packet.bsl_data, packet.bsl, packet.pts = view.ctypes.data, len(view), number
+        packet.bsl_data, packet.bsl, packet.pts = payload.ctypes.data, payload.nbytes, stamp
         return self._decode(packet)
 
     def drain(self) -> list[tuple[int, Any]]:

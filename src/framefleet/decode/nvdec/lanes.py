@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from framefleet.media.info import StreamInfo
 from framefleet.units import MIB
 from framefleet.vram.budget import Lease, MemoryBudget
@@ -52,8 +55,8 @@ class LaneKind:
 class Decoder(Protocol):
     """One NVDEC session bound to one CUDA stream."""
 
-    def feed(self, number: int, payload: bytes) -> list[tuple[int, Any]]:
-        """Decode one packet; the pictures that came out: (number of their packet, surface).
+    def feed(self, stamp: int, payload: npt.NDArray[np.uint8]) -> list[tuple[int, Any]]:
+        """Decode one packet; the pictures that came out: (stamp of their packet, surface).
 
         A surface is valid until the next call. Raises DecodeError.
         """
