@@ -17,14 +17,15 @@ def doubtful(index: FrameIndex, first: int, last: int, troubled: Collection[int]
     """[last + 1 - first] True for packets of the run `first` to `last` whose pictures may be wrong.
 
     From a troubled packet on, everything is doubtful up to the next clean keyframe, and that keyframe's leading
-    pictures; a troubled packet that nothing refers to spoils only itself.
+    pictures; a troubled packet that nothing refers to spoils only itself. Pictures that lead the first packet cannot
+    come out right in this run, and nothing else leans on them: trouble there means nothing.
     """
     spoilt = np.zeros(last + 1 - first, np.bool_)
-    hits = {number for number in troubled if first <= number <= last}
-    if not hits:
-        return spoilt
     rows = np.full(len(index.packet_pts), -1, np.int64)
     rows[index.packet_of_row] = np.arange(index.num_frames)
+    hits = {number for number in troubled if first <= number <= last and not 0 <= rows[number] < rows[first]}
+    if not hits:
+        return spoilt
     is_lost = is_lead_lost = False
     start = first
     for number in range(first, last + 1):

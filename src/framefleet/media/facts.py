@@ -31,7 +31,7 @@ IS_B: Final = 1 << 9
 LAYER_SHIFT: Final = 12
 """Bits from here on: the temporal layer."""
 
-ZERO_RUN: Final = bytes(16)
+_ZERO_RUN = bytes(16)
 
 
 class FactReader(Protocol):
@@ -64,13 +64,18 @@ INTRA_CODECS: Final = frozenset(
 )
 
 
-def holds_zero_run(packet: bytes) -> bool:
-    """Whether a run of zeros lies inside, which no entropy coder here writes (start-code emulation is escaped)."""
-    at = packet.find(ZERO_RUN)
+def holds_zero_run(packet: bytes, *, may_end_in_zeros: bool) -> bool:
+    """Whether a run of zeros lies inside, which no encoder here writes: a hole in the file.
+
+    `may_end_in_zeros`: zeros at the very end, or before a start code, are padding.
+    """
+    at = packet.find(_ZERO_RUN)
     if at < 0:
         return False
+    if not may_end_in_zeros:
+        return True
     rest = packet[at:].lstrip(b"\0")
-    return bool(rest) and rest[0] != 1  # zeros before a start code, or at the very end, are padding
+    return bool(rest) and rest[0] != 1
 
 
 def fact_reader(codec: str, extradata: bytes) -> FactReader:
@@ -89,5 +94,6 @@ def fact_reader(codec: str, extradata: bytes) -> FactReader:
         "mpeg1video": frame_headers.Mpeg12Reader,
         "mpeg2video": frame_headers.Mpeg12Reader,
         "mpeg4": frame_headers.Mpeg4Reader,
+        "gif": frame_headers.GifReader,
     }
     return simple.get(codec, TrustingReader)()

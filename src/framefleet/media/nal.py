@@ -113,7 +113,8 @@ class H264Reader:
             facts = self._facts(packet, is_key=is_key)
         except (SourceCorrupt, IndexError):
             return DAMAGED | REFERENCE
-        return facts | DAMAGED if holds_zero_run(packet) else facts
+        is_torn = holds_zero_run(packet, may_end_in_zeros=not self._length_bytes)
+        return facts | DAMAGED if is_torn else facts
 
     def _facts(self, packet: bytes, *, is_key: bool) -> int:
         facts, recovery_frames, slices = 0, None, 0
@@ -249,7 +250,8 @@ class HevcReader:
             facts = self._facts(packet)
         except (SourceCorrupt, IndexError):
             return DAMAGED | REFERENCE
-        return facts | DAMAGED if holds_zero_run(packet) else facts
+        is_torn = holds_zero_run(packet, may_end_in_zeros=not self._length_bytes)
+        return facts | DAMAGED if is_torn else facts
 
     def _facts(self, packet: bytes) -> int:
         for start, _ in split_nals(packet, self._length_bytes):

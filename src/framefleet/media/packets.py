@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import av
@@ -16,6 +16,7 @@ from framefleet.media.limits import ScanLimits
 
 NO_PTS = FrameIndex.NO_PTS
 _LOOK_AT_CLOCK_EVERY = 256
+_AVI_CHUNK_HEADER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,14 @@ class PacketTable:
     duration: Int64
     pos: Int64
     """Byte position in the source, -1 if unknown."""
+    size: Int64
+    """Bytes."""
     facts: Int64
     """Bits of `media.facts`."""
     is_discarded: Bool
     """The container says: decode, but do not show."""
     is_corrupt: Bool
     """The demuxer saw damage."""
-    num_promised: int
-    """Packets the container's own index promises (0 if it has none)."""
-    ended_by: str = ""
-    """The demuxer's last error, if it ended with one."""
 
     def __len__(self) -> int:
         return len(self.pts)
@@ -95,18 +94,30 @@ def table_of(packets: Iterator[Any], stream: Any, name: str) -> PacketTable:
     """Walk the packets to their end. Raises SourceCorrupt when there is none."""
     context = stream.codec_context
     read_facts = fact_reader(context.codec.canonical_name, context.extradata or b"").read
-    columns: tuple[list[int], ...] = ([], [], [], [], [], [], [])
-    pts, dts, duration, pos, facts, discarded, corrupt = columns
+    columns: tuple[list[int], ...] = ([], [], [], [], [], [], [], [])
+    pts, dts, duration, pos, size, facts, discarded, corrupt = columns
     for packet in packets:
         pts.append(NO_PTS if packet.pts is None else packet.pts)
         dts.append(NO_PTS if packet.dts is None else packet.dts)
         duration.append(packet.duration or 0)
         pos.append(-1 if packet.pos is None else packet.pos)
+        size.append(packet.size)
         facts.append(read_facts(bytes(packet), is_key=packet.is_keyframe))
         discarded.append(packet.is_discard)
         corrupt.append(packet.is_corrupt)
     if not pts:
         raise SourceCorrupt("the clip holds no video packets", given=repr(name), remedy="fetch it again")
-    numbers = [np.array(column, np.int64) for column in (pts, dts, duration, pos, facts)]
-    promised = len(stream.index_entries) if stream.container.format.name.startswith("mov") else 0
-    return PacketTable(*numbers, np.array(discarded, np.bool_), np.array(corrupt, np.bool_), promised)
+    numbers = [np.array(column, np.int64) for column in (pts, dts, duration, pos, size, facts)]
+    return PacketTable(*numbers, np.array(discarded, np.bool_), np.array(corrupt, np.bool_))
+
+
+def avi_times(table: PacketTable, stream: Any) -> PacketTable:
+    """The table with times by the AVI index, which numbers the frames even where chunks between them are torn.
+
+    AVI has decode times only; where they are presentation times (no packet waits for another), the pts follow them.
+    """
+    numbers = {entry.pos + _AVI_CHUNK_HEADER_BYTES: entry.timestamp for entry in stream.index_entries}
+    found = [numbers.get(pos, dts) for pos, dts in zip(table.pos.tolist(), table.dts.tolist(), strict=True)]
+    dts = np.array(found, np.int64)
+    is_ordered = np.array_equal(table.pts, table.dts)
+    return replace(table, dts=dts, pts=dts if is_ordered else np.full(len(dts), NO_PTS, np.int64))

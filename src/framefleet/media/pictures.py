@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import av
@@ -10,7 +11,7 @@ import numpy as np
 
 from framefleet.errors import SourceUnsupported
 
-_STRICT_CODECS = frozenset("hevc vvc mpeg1video mpeg2video mpeg4 h263 msmpeg4v3 wmv1 wmv2 vc1 av1 vp9".split())
+_STRICT_CODECS = frozenset("mjpeg hevc vvc mpeg1video mpeg2video mpeg4 h263 msmpeg4v3 wmv1 wmv2 vc1 av1 vp9".split())
 """Their decoders swallow errors unless told not to (H.264's marks the pictures instead)."""
 
 
@@ -32,8 +33,8 @@ class PictureFeed:
         self.num_corrupt = 0
 
     def feed(self, number: int, packet: Any) -> Iterator[tuple[int, Any]]:
-        """(packet number, picture) of every undamaged picture that comes out now."""
-        packet.opaque = number
+        """(packet number, picture) of every picture that comes out now; `troubled` tells which are damaged."""
+        packet.opaque = [number]  # PyAV keeps opaque objects by id(): each packet needs one of its own
         return self._pictures(number, packet)
 
     def drain(self, number: int) -> Iterator[tuple[int, Any]]:
@@ -51,12 +52,18 @@ class PictureFeed:
             return
         for picture in pictures:
             self.num_pictures += 1
-            origin = picture.opaque if picture.opaque is not None else number
+            origin = origin_of(picture)
+            if origin is None:
+                continue  # of unknown descent: its packet counts as one that gave no picture
             if picture.is_corrupt:
                 self.num_corrupt += 1
                 self.troubled.add(origin)
-            else:
-                yield origin, picture
+            yield origin, picture
+
+
+def origin_of(picture: Any) -> int | None:
+    """The number of the packet a picture came from."""
+    return picture.opaque[0] if picture.opaque else None
 
 
 def _own_context(stream: Any, decoder: str) -> Any:
@@ -83,6 +90,26 @@ def presented(feed: PictureFeed, packets: Iterator[Any]) -> Iterator[tuple[int, 
             yield origin, picture.pts, picture
     for origin, picture in feed.drain(number):
         yield origin, picture.pts, picture
+
+
+def with_lost(origins: list[int], is_b: Sequence[bool]) -> list[int]:
+    """Packet numbers in presentation order, those that gave no picture put where they would have been shown.
+
+    So a picture's place counts what was lost before it. `is_b[p]` says that packet p is a B-picture, shown before the
+    reference that precedes it in the stream; a lost reference is shown after the B-pictures that follow it.
+    """
+    came, order = set(origins), list(origins)
+    for number in (p for p in range(len(is_b)) if p not in came):
+        if is_b[number]:
+            anchor = next((p for p in range(number - 1, -1, -1) if not is_b[p]), None)
+            at = 0 if anchor is None else order.index(anchor)
+        else:
+            following = (p for p in range(number + 1, len(is_b)))
+            led = [p for p in takewhile(lambda p: is_b[p], following) if p in came]
+            anchor = led[-1] if led else number - 1
+            at = 0 if anchor < 0 else order.index(anchor) + 1
+        order.insert(at, number)
+    return order
 
 
 def fill_ticks(ticks: list[int | None], step: float, fallback: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import av
 
-from framefleet.errors import SourceTooLarge, SourceUnsupported
+from framefleet.errors import SourceCorrupt, SourceTooLarge, SourceUnsupported
 from framefleet.media.colour import colour_claims
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits
@@ -56,6 +56,8 @@ def choose_stream(container: Any, name: str) -> Any:
     real = [s for s in container.streams.video if not s.disposition & no_video]
     if not real:
         others = [s.type for s in container.streams]
+        if not set(others) & {"video", "audio"}:
+            raise SourceCorrupt("the clip's streams cannot be made out", given=repr(name), remedy="fetch it again")
         cover = "; an attached picture is no video" if container.streams.video else ""
         raise SourceUnsupported(
             "the clip has no video stream",

@@ -11,14 +11,15 @@ import numpy as np
 
 from framefleet.errors import SourceCorrupt
 from framefleet.media.clip import ScannedClip
-from framefleet.media.facts import DAMAGED, GAP, HIDDEN, START
+from framefleet.media.facts import DAMAGED, GAP, HIDDEN, IS_B, NOT_ONE_PICTURE, START
 from framefleet.media.index import Bool, FrameIndex, Int64
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container, open_file
-from framefleet.media.packets import NO_PTS, PacketTable, read_packets, table_of
-from framefleet.media.pictures import PictureFeed, fill_ticks, first_picture, presented
+from framefleet.media.packets import NO_PTS, PacketTable, avi_times, read_packets, table_of
+from framefleet.media.pictures import PictureFeed, fill_ticks, first_picture, presented, with_lost
 from framefleet.media.probe import check_pixels, choose_stream, describe, probe_open
+from framefleet.media.promises import Promise, promise_of
 from framefleet.media.source import VideoSource
 from framefleet.media.timeline import (
     find_epochs,
@@ -31,6 +32,8 @@ from framefleet.media.timeline import (
 from framefleet.media.transport import find_losses
 from framefleet.units import NS_PER_S, s_to_ns
 
+_HOLE_BYTES = 256
+_INDEX_BYTES_PER_PACKET = 32
 _LIVE_FORMATS = ("mpegts", "mpeg", "flv")
 _PICTURE_TRIES = 8
 _ASSUMED_FPS = 25.0
@@ -56,9 +59,14 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         picture = first_picture(stream, keys)
         info = describe(container, stream, source, limits, picture)
         guessed_fps = float(stream.guessed_rate or 0)
+        with open_file(source, limits) as file:
+            promise = promise_of(container, stream, file)
+        raw_pts = table.pts
+        if info.container == "avi":
+            table = avi_times(table, stream)
     facts, notes = _facts_with_losses(source, info, table, pid, limits)
     fps = guessed_fps if 0 < guessed_fps <= _MAX_GUESSED_FPS else info.fps_from_header or _ASSUMED_FPS
-    walked = _Walked(source, info, table, facts, fps, limits, notes)
+    walked = _Walked(source, info, table, facts, fps, limits, promise, raw_pts, notes)
     reason = why_packets_cannot_tell(table, info.codec, has_b_frames=info.has_b_frames)
     return _by_decoding(walked, reason) if reason else ScannedClip(source, info, _by_packets(walked))
 
@@ -96,6 +104,8 @@ class _Walked:
     facts: Int64
     fps: float
     limits: ScanLimits
+    promise: Promise
+    raw_pts: Int64
     notes: list[str]
 
     @property
@@ -139,7 +149,7 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
     """Decode everything once, keeping nothing but which packet came out when."""
     source, info, table, limits = walked.source, walked.info, walked.table, walked.limits
     origins: list[int] = []
-    ticks: list[int | None] = []
+    ticks: dict[int, int | None] = {}
     with open_container(source, limits) as container:
         stream = container.streams[info.stream_index]
         feed = PictureFeed(stream)
@@ -148,21 +158,32 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
             if not origins:
                 info = describe(container, stream, source, limits, picture)
             origins.append(origin)
-            ticks.append(pts)
+            ticks[origin] = pts if table.pts[origin] != NO_PTS else None
     facts = walked.facts.copy()
     facts[[number for number in feed.troubled if 0 <= number < len(facts)]] |= DAMAGED
-    broken = undecodable(facts, table.pts, info.codec) if facts[0] & START else np.zeros(len(facts), np.bool_)
-    kept = [i for i, origin in enumerate(origins) if not broken[origin] and not table.is_discarded[origin]]
+    broken = _broken_by_decoding(facts, table, info.codec, feed.troubled)
+    is_one_to_one = not np.any(facts & (NOT_ONE_PICTURE | HIDDEN))
+    order = with_lost(origins, (facts & IS_B != 0).tolist()) if is_one_to_one else origins
+    decode_times = sorted(t for t in table.dts[order].tolist() if t != NO_PTS)
+    times = fill_ticks([ticks.get(number) for number in order], walked.step, decode_times)
+    came = set(origins)
+    kept = [at for at, n in enumerate(order) if n in came and not broken[n] and not table.is_discarded[n]]
     if not kept:
         raise SourceCorrupt("no frame of the clip can be decoded", given=repr(source.name))
-    packets = np.array([origins[i] for i in kept], np.int64)
-    decode_times = sorted(int(table.dts[p]) for p in packets.tolist() if table.dts[p] != NO_PTS)
-    times = fill_ticks([ticks[i] for i in kept], walked.step, decode_times)
     walked.notes.append(f"{reason}: decoded to find the frames")
-    if not decode_times and all(ticks[i] is None for i in kept):
+    if not decode_times and not any(t is not None for t in ticks.values()):
         walked.notes.append(f"the source has no clock: {walked.fps:g} frames per second are assumed")
     seen = replace(walked, info=info, facts=facts)
-    return ScannedClip(source, info, _finish(seen, (packets, times), broken, "decoded"))
+    rows = np.array(order, np.int64)[kept], times[kept]
+    lost = broken | ~np.isin(np.arange(len(table)), origins) if is_one_to_one else broken
+    return ScannedClip(source, info, _finish(seen, rows, lost, "decoded"))
+
+
+def _broken_by_decoding(facts: Int64, table: PacketTable, codec: str, troubled: set[int]) -> Bool:
+    """As `undecodable`; a stream without any clean start is left to the decoder, which shows what has recovered."""
+    if facts[0] & START or np.any(facts & START & ~(facts & DAMAGED)):
+        return undecodable(facts, table.pts, codec)
+    return np.isin(np.arange(len(facts)), list(troubled))
 
 
 def _finish(
@@ -173,12 +194,13 @@ def _finish(
     steps = np.diff(ticks)
     usual = int(np.median(steps)) if len(steps) else round(walked.step)
     is_shown = (facts & HIDDEN == 0) & ~table.is_discarded
-    num_lost = int(np.count_nonzero(broken & is_shown)) + max(0, table.num_promised - len(table))
+    num_lost = int(np.count_nonzero(broken & is_shown)) + max(0, walked.promise.num_packets - len(table))
     num_lost += _num_missing_at(np.flatnonzero(facts[packets] & GAP), steps, usual)
+    num_lost += _num_unread(walked, rows, usual)
     if num_lost:
         walked.notes.append(f"{num_lost} frames cannot be decoded")
     return make_index(
-        table, facts, rows, walked.info.time_base,
+        table, facts, rows, walked.info.time_base, packet_pts=walked.raw_pts,
         last_duration=int(table.duration[packets[-1]]) or usual, method=method, num_lost=num_lost, notes=walked.notes,
     )  # fmt: skip
 
@@ -189,3 +211,24 @@ def _num_missing_at(gap_rows: Int64, steps: Int64, usual: int) -> int:
         return 0
     pauses = steps[gap_rows[gap_rows > 0] - 1]
     return int(np.maximum(np.rint(pauses / usual) - 1, 0).sum())
+
+
+def _num_unread(walked: _Walked, rows: tuple[Int64, Int64], usual: int) -> int:
+    """Frames that a torn or cut container kept back, by its own account of where the stream ends."""
+    table, promise, time_base = walked.table, walked.promise, walked.info.time_base
+    size = walked.info.size_bytes or 0
+    if promise.num_packets > len(table):
+        return 0
+    overhead = table.pos[1:] - table.pos[:-1] - table.size[:-1]
+    holes = np.flatnonzero(overhead > np.median(overhead) + _HOLE_BYTES) if len(overhead) else overhead
+    rest_bytes = size - int(table.pos[-1] + table.size[-1])
+    is_stopped = table.pos[-1] > 0 and rest_bytes > _HOLE_BYTES + _INDEX_BYTES_PER_PACKET * len(table)
+    num_lost = 0
+    if promise.end_ns is not None:
+        if len(holes) and not walked.info.has_audio:
+            at_hole = np.flatnonzero(np.isin(rows[0], holes + 1))
+            num_lost += _num_missing_at(at_hole, np.diff(rows[1]), usual)
+        if promise.is_cut_short or is_stopped:
+            behind = Fraction(promise.end_ns, NS_PER_S) / time_base - int(rows[1][-1]) - usual
+            num_lost += max(0, round(behind / usual)) if usual else 0
+    return max(num_lost, 1) if promise.is_cut_short else num_lost

@@ -172,19 +172,20 @@ def make_index(
     rows: tuple[Int64, Int64],
     time_base: Fraction,
     *,
+    packet_pts: Int64,
     last_duration: int,
     method: str,
     num_lost: int,
     notes: list[str],
 ) -> FrameIndex:
-    """The index of rows (packets, ticks)."""
+    """The index of rows (packets, ticks); `packet_pts` as the demuxer gives them, to know a packet again by."""
     packets, ticks = rows
     pts_ns, num_moved = strictly_increasing_ns(ticks, time_base)
     if num_moved:
         notes = [*notes, f"{num_moved} frames share a timestamp with the one before"]
     end = ticks_to_ns_array(ticks[-1:] + max(last_duration, 0), time_base)[0]
     return FrameIndex(
-        packet_pts=table.pts,
+        packet_pts=packet_pts,
         packet_is_keyframe=(facts & START != 0) & (facts & DAMAGED == 0),
         packet_is_reference=reference_flags(facts),
         packet_of_row=packets,

@@ -39,21 +39,22 @@ class Losses:
 
 def find_losses(stream: BinaryIO, pid: int) -> Losses:
     """Read `stream` (positioned at its start) to its end and list the gaps of stream `pid`."""
-    parts = [_select(block, at, pid) for block, at in _blocks(stream)]
+    parts = [_select(block, at, pid, is_after_break=is_after_break) for block, at, is_after_break in _blocks(stream)]
     if not parts:
         return Losses(*(np.zeros(0, np.int64),) * 2, *(np.zeros(0, np.bool_),) * 2)
-    at, counter, starts, padded, forgiven = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    at, counter, starts, padded, forgiven, torn = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     step = (counter[1:] - counter[:-1]) % 16
-    is_gap = (step > 1) & ~forgiven[1:]
+    is_gap = ((step > 1) & ~forgiven[1:]) | torn[1:]
+    starts &= ~torn
     gaps = np.flatnonzero(is_gap)
     return Losses(at[gaps], at[gaps + 1], starts[gaps + 1], padded[gaps])
 
 
-def _blocks(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.uint8], int]]:
-    """Runs of whole transport packets `[K, 188]` with the byte position of the first and their stride kept in sync."""
+def _blocks(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.uint8], int, bool]]:
+    """Runs of whole transport packets `[K, 188]`, the byte position of the first, and whether sync was lost before."""
     head = stream.read(_STRIDES[-1][0] * _SYNCS_TO_BELIEVE)
     stride, lead = next((s for s in _STRIDES if _is_synced(head, *s)), _STRIDES[0])
-    rest, base = head, 0
+    rest, base, expected = head, 0, 0
     while True:
         read = stream.read(stride * _CHUNK_PACKETS)
         buffer = np.frombuffer(rest + read, np.uint8)
@@ -65,8 +66,9 @@ def _blocks(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.uint8], int]]:
             good = int(bad[0]) if len(bad) else len(whole)
             if not good:
                 break
-            yield whole[:good, lead : lead + 188], base + used
+            yield whole[:good, lead : lead + 188], base + used, base + used != expected
             used += good * stride
+            expected = base + used
         rest, base = buffer[used:].tobytes(), base + used
         if not read:
             return
@@ -93,8 +95,14 @@ def _resync(buffer: npt.NDArray[np.uint8], used: int, stride: int, lead: int, *,
     return used + int(found[0]) if len(found) else used + length
 
 
-def _select(block: npt.NDArray[np.uint8], at: int, pid: int) -> tuple[Int64, Int64, Bool, Bool, Bool]:
-    """Columns of the packets of `pid` that carry payload: position, counter, starts a unit, is padded, gap is meant."""
+def _select(
+    block: npt.NDArray[np.uint8], at: int, pid: int, *, is_after_break: bool
+) -> tuple[Int64, Int64, Bool, Bool, Bool, Bool]:
+    """Columns of the packets of `pid` that carry payload.
+
+    Position, counter, starts a unit, is padded, announces a gap, and is torn: behind a loss of sync, or claiming to
+    start a unit without a PES header.
+    """
     stride = block.strides[0]
     header = block[:, 1:6].astype(np.int64)
     is_ours = (((header[:, 0] & 0x1F) << 8 | header[:, 1]) == pid) & (header[:, 2] & 0x10 > 0)
@@ -106,4 +114,9 @@ def _select(block: npt.NDArray[np.uint8], at: int, pid: int) -> tuple[Int64, Int
     is_private = flags & 3 > 0
     padded = has_adaptation & ((length == 0) | ((length > needed) & ~is_private))
     is_meant = has_adaptation & (length > 0) & (flags & 0x80 > 0)
-    return at + rows * stride, header[:, 2] & 15, header[:, 0] & 0x40 > 0, padded, is_meant
+    starts = header[:, 0] & 0x40 > 0
+    payload_at = np.minimum(4 + np.where(has_adaptation, 1 + length, 0), 185)
+    prefix = block[rows[:, None], payload_at[:, None] + np.arange(3)]
+    torn = starts & ((prefix != (0, 0, 1)).any(axis=1))
+    torn[:1] |= is_after_break
+    return at + rows * stride, header[:, 2] & 15, starts, padded, is_meant, torn
