@@ -35,7 +35,9 @@ ARMS = {
     "ours_7": ("ours", 7),
     "ours_14": ("ours", 14),
     "ours_21": ("ours", 21),
+    "ours_28": ("ours", 28),
     "ours_21_full_size": ("ours_full_size", 21),
+    "ours_21_one_process": ("ours_one_process", 21),
 }
 
 
@@ -95,11 +97,12 @@ class PyNvSimple:
 
 
 class Ours:
-    """framefleet's backend: scan, plan, feed, convert; frames in pinned memory."""
+    """framefleet's backend. Scanning and packing in `packers` worker processes (0: in this one); frames pinned."""
 
-    def __init__(self, lanes: int, size: tuple[int, int] | None) -> None:
+    def __init__(self, lanes: int, size: tuple[int, int] | None, packers: int = 0) -> None:
         from framefleet.decode.backends.pynvvideocodec import PyNvVideoCodecBackend
         from framefleet.decode.options import DecodeOptions
+        from framefleet.decode.pool import DecodePool
         from framefleet.units import GIB
         from framefleet.vram.budget import MemoryBudget
 
@@ -108,6 +111,9 @@ class Ours:
         self.backend = PyNvVideoCodecBackend(
             lanes=lanes, budget=MemoryBudget(int(budget_gib * GIB), name="NVDEC memory")
         )
+        self.pool = DecodePool(workers=packers, threads=1) if packers else None
+        if self.pool:
+            self.pool.open()
 
     def clip(self, path: str, **changes: object) -> int:
         return len(self.decode(path, **changes))
@@ -115,18 +121,16 @@ class Ours:
     def decode(self, path: str, **changes: object):
         import msgspec
 
-        from framefleet.decode.plan import plan_decode
-        from framefleet.decode.session import scan_timed
-        from framefleet.decode.targets import choose_targets, output_size
+        options = msgspec.structs.replace(self.options, **changes)
+        if self.pool:
+            return self.backend.decode_parcel(self.pool.run("pack", path, options), options)
+        from framefleet.decode.session import make_plan, scan_timed
         from framefleet.media.source import VideoSource
 
-        options = msgspec.structs.replace(self.options, **changes)
         clip, _ = scan_timed(VideoSource.of(path), options)
-        targets = choose_targets(clip.index, options)
-        width, height = output_size(clip.info, len(targets.rows), options)
         if reason := self.backend.refuse(clip.info, clip.index):
             raise SystemExit(f"refused {path}: {reason}")
-        return self.backend.decode(clip, plan_decode(clip.index, targets, width, height), options)
+        return self.backend.decode(clip, make_plan(clip, options), options)
 
 
 def cpu_seconds() -> float:
@@ -198,7 +202,7 @@ def run_arm(arm: str, path: str, seconds: float) -> dict:
         return run_processes(kind, count, path, seconds)
     if kind == "pynv_simple":
         return run_threads(lambda: PyNvSimple().clip, count, path, seconds)
-    ours = Ours(count, SIZE if kind == "ours" else None)
+    ours = Ours(count, None if kind == "ours_full_size" else SIZE, 0 if kind == "ours_one_process" else 12)
     return run_threads(lambda: ours.clip, count, path, seconds)
 
 
@@ -268,7 +272,7 @@ def check(paths: dict[str, str]) -> dict[str, dict]:
 def latency(path: str) -> dict:
     """One clip, 32 frames, alone on the card: on one lane and spread over all."""
     out = {}
-    ours = Ours(21, SIZE)
+    ours = Ours(21, SIZE, 4)
     for prefer in ("throughput", "latency"):
         ours.clip(path, prefer=prefer, num_frames=32)
         took = []

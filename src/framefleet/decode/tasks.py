@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from framefleet.decode.decoder import DecodedFrames
+from framefleet.decode.nvdec.parcel import Parcel
 from framefleet.decode.options import DecodeOptions
 from framefleet.media.clip import ScannedClip
 from framefleet.media.source import VideoSource
@@ -22,7 +23,7 @@ from framefleet.media.source import VideoSource
 Ask = Callable[[int], None]
 """Called with bytes; returns when they are granted."""
 
-RESULTS: dict[str, Any] = {"decode": DecodedFrames, "scan": ScannedClip, "digest": str}
+RESULTS: dict[str, Any] = {"decode": DecodedFrames, "scan": ScannedClip, "digest": str, "pack": Parcel}
 """Task -> the type of its result."""
 
 _LEAST_TIMEOUT_S = 0.05
@@ -60,6 +61,18 @@ def scan(job: Job, ask: Ask) -> ScannedClip:
 
     clip, _ = session.scan_timed(job.source, job.options)
     return dataclasses.replace(clip, source=dataclasses.replace(clip.source, content=None))
+
+
+def pack(job: Job, ask: Ask) -> Parcel:
+    """The plan's packets, for an NVDEC that another process owns. A parcel is never larger than its clip."""
+    from framefleet.decode import session
+    from framefleet.decode.nvdec import parcel
+    from framefleet.media.limits import Deadline, ScanLimits
+
+    clip, _ = session.scan_timed(job.source, job.options)
+    plan = session.make_plan(clip, job.options)
+    ask(clip.info.size_bytes or plan.output_bytes)
+    return parcel.pack(clip, plan, ScanLimits(deadline=Deadline(job.options.timeout_s)))
 
 
 def digest(job: Job, ask: Ask) -> str:
