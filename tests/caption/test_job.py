@@ -274,7 +274,7 @@ def test_an_engine_that_is_down_ends_the_run_and_marks_no_clip(clips: Path, out:
 
 def test_an_engine_that_goes_down_keeps_what_it_said(tmp_path: Path, out: Path):
     write_clips(tmp_path / "clips", 100)
-    with pytest.raises(EngineLost, match="16 windows in a row"):
+    with pytest.raises(EngineLost, match=r"\d+ windows in a row"):
         run(job_for(tmp_path / "clips", out), faults=("",) * 20 + ("lost",) * 1000)
     kept = stored(out)
     assert (len(kept), {r.status for r in kept}) == (20, {"ok"})

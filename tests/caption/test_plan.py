@@ -33,7 +33,8 @@ def ran(job: CaptionJob) -> None:
 
 def test_from_a_sample():
     survey = Survey(
-        clips=1000, clip_bytes=5, sampled=5, sampled_windows=[2, 4, 3, 3], sample_failed={"SourceCorrupt": 1}, sample_s=2.0,
+        clips=1000, clip_bytes=5, sampled=5, sampled_windows=[2, 4, 3, 3],
+        sample_failed={"SourceCorrupt": 1}, sample_s=2.0,
         records=[record(n, prompt_tokens=100, completion_tokens=10 * n) for n in range(1, 5)],
     )  # fmt: skip
     plan = estimate(survey, windows_per_clip_is_one=False)

@@ -26,14 +26,18 @@ def main() -> int:
     job = CaptionJob([clips], store, CaptionSettings(**{**settings, **changes}))
 
     def acknowledge(records) -> None:
-        lines = (f"ack {record.digest} {record.created_at} {record.clip}\n" for record in records)
-        sys.stdout.write("".join(lines))
-        sys.stdout.flush()
+        tell(*(f"ack {record.digest} {record.created_at} {record.clip}" for record in records))
 
-    print("begun", flush=True)
+    tell("begun")
     summary = run_caption_job(job, on_commit=acknowledge)
-    print("done", summary.exit_code, summary.windows, summary.skipped, flush=True)
+    tell(f"done {summary.exit_code} {summary.windows} {summary.skipped}")
     return summary.exit_code
+
+
+def tell(*lines: str) -> None:
+    """Out at once, whatever comes next."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ def records(store: Path):
         return list(sink.records())
 
 
-@pytest.mark.slow
 def test_one_record_for_every_file_whatever_is_wrong_with_it(tmp_path: Path):
     store = tmp_path / "captions.lance"
     summary = run(store)

@@ -79,12 +79,18 @@ class Intake:
         self.question, self.rule, self.engine = question, rule, engine
         self.patience, self.retry_failed = patience, retry_failed
 
-    async def take(self, source: VideoSource) -> ClipIntake:
-        """The clip's windows. Raises nothing but cancellation: what goes wrong becomes `failed`."""
+    async def take(self, source: VideoSource, stamp: str = "") -> ClipIntake:
+        """The clip's windows. Raises nothing but cancellation: what goes wrong becomes `failed`.
+
+        `stamp` is the file's, where the caller has it already; then a clip that is known costs no thread.
+        """
         taken = ClipIntake(clip_name(source))
-        content, stamp = UNKNOWN_CONTENT, ""
+        content = UNKNOWN_CONTENT
         try:
-            content, stamp = await patiently(lambda: self._content_of(source), self.patience)
+            if stamp and (known := self.ledger.content_of(source.location, stamp)):
+                content = known
+            else:
+                content, stamp = await patiently(lambda: self._content_of(source), self.patience)
             if self._is_settled_failure(taken, content):
                 return taken
             await self._add_work(taken, source, content, stamp)

@@ -23,6 +23,7 @@ from framefleet.caption.breaker import Breaker
 from framefleet.caption.channel import Channel
 from framefleet.caption.inputs import Inputs
 from framefleet.caption.intake import ClipIntake, Intake
+from framefleet.caption.ledger import stamp_of
 from framefleet.caption.progress import Progress, Standing, Summary, Tally
 from framefleet.caption.reader import ClipReader
 from framefleet.caption.step import DEFAULT_PATIENCE, Patience, Work, step
@@ -37,6 +38,8 @@ _CLIPS_WAITING = 256
 _CLIPS_AT_ONCE = 64
 _RECORDS_AT_ONCE = 512
 _TICK_S = 0.25
+_COUNTED_AT_ONCE = 32
+_COUNTING_PAUSE_S = 0.001
 
 OnProgress = Callable[[Progress], None]
 OnCommit = Callable[[list[CaptionRecord]], None]
@@ -98,7 +101,7 @@ class LocalRun:
         self.interrupted = False
         self._occupancy = Occupancy()
         self._standing = Standing(limits.engine_slots)
-        self._clips: Channel[VideoSource] = Channel(_CLIPS_WAITING)
+        self._clips: Channel[tuple[VideoSource, str]] = Channel(_CLIPS_WAITING)
         self._work: Channel[Work] = Channel(limits.windows)
         self._records: Channel[CaptionRecord] = Channel(max(64, limits.windows))
         self._engine_places = asyncio.Semaphore(limits.engine_slots)
@@ -177,15 +180,15 @@ class LocalRun:
     async def _list(self) -> None:
         clips = iter(self.inputs)
         while chunk := await asyncio.to_thread(_take, clips):
-            for source in chunk:
-                if not await self._clips.put(source):
+            for clip in chunk:
+                if not await self._clips.put(clip):
                     return
         await self._clips.close()
 
     async def _take_in(self) -> None:
-        async for source in self._clips:
+        async for source, stamp in self._clips:
             with self._occupancy.at("open"):
-                taken = await self.intake.take(source)
+                taken = await self.intake.take(source, stamp)
             await self._hand_on(taken)
 
     async def _hand_on(self, taken: ClipIntake) -> None:
@@ -274,17 +277,26 @@ class LocalRun:
         """The number of clips, by listing the inputs a second time; not where listing costs requests."""
         if any("://" in one for one in self.inputs.inputs):
             return
+        clips = iter(Inputs(self.inputs.inputs, column=self.inputs.column))
         total = 0
         with contextlib.suppress(FramefleetError):  # the listing that matters raises it too
-            for _ in Inputs(self.inputs.inputs, column=self.inputs.column):
-                total += 1  # wanted after the loop
-                if is_over.is_set():
+            while num := sum(1 for _ in islice(clips, _COUNTED_AT_ONCE)):
+                total += num
+                if is_over.wait(_COUNTING_PAUSE_S):  # and lets the event loop have the interpreter
                     return
             self.tally.clips_total = total
 
 
-def _take(clips: Iterator[VideoSource]) -> list[VideoSource]:
-    return list(islice(clips, _CLIPS_AT_ONCE))
+def _take(clips: Iterator[VideoSource]) -> list[tuple[VideoSource, str]]:
+    """The next clips with their stamps (none where there is no such file): one thread for many stats."""
+    return [(source, _stamp_or_none(source)) for source in islice(clips, _CLIPS_AT_ONCE)]
+
+
+def _stamp_or_none(source: VideoSource) -> str:
+    try:
+        return stamp_of(source.location) if source.kind == "file" else ""
+    except (OSError, ValueError):
+        return ""
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
