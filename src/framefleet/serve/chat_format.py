@@ -52,6 +52,8 @@ def parse_chat(body: Any, *, default_max_tokens: int) -> ChatRequest:
     _refuse_unknown(body)
     turns, video_url = _parse_messages(body.get("messages"))
     stream_options = body.get("stream_options") or {}
+    if not isinstance(stream_options, dict):
+        raise CaptionRejected("not stream_options", given=str(stream_options)[:80], allowed='{"include_usage": true}')
     return ChatRequest(
         model=str(body.get("model") or ""),
         turns=turns,
@@ -179,9 +181,9 @@ def _parse_generation(body: dict[str, Any], default_max_tokens: int) -> Generati
 
 
 def _parse_media_io(media_io: Any) -> dict[str, Any]:
+    if not media_io and isinstance(media_io, dict | None):
+        return {}
     match media_io:
-        case None | {}:
-            return {}
         case {"video": dict(video), **others} if not any(others.values()):
             return video
     raise CaptionRejected("not media_io_kwargs", given=str(media_io)[:80], allowed='{"video": {...}}')

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import logging
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -23,10 +24,11 @@ from framefleet.engine import open_engine
 from framefleet.engine.asking import AskedCaptioner
 from framefleet.engine.embedded.checkpoint import BUNDLED
 from framefleet.engine.reading import MayOpen, VideoReader, decode_pool, frame_policy_of
-from framefleet.errors import FramefleetError
+from framefleet.errors import ConfigError, FramefleetError
 from framefleet.units import MIB
 
 SHUTDOWN_S = 30
+_log = logging.getLogger(__name__)
 
 
 class ServeEngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,28 +95,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     try:
         settings = resolve(ServeEngineSettings, "serve_engine", flags=_flags(arguments)).value
-        return 0 if asyncio.run(serve_engine(settings)) else 2
+        asyncio.run(serve_engine(settings))
     except FramefleetError as error:
         print(f"framefleet: {error}", file=sys.stderr)  # noqa: T201 - a command
         return 2
+    return 0
 
 
-async def serve_engine(settings: ServeEngineSettings) -> bool:
-    """Open the engine, listen, answer until SIGTERM or SIGINT. Returns whether the address could be listened on."""
+async def serve_engine(settings: ServeEngineSettings) -> None:
+    """Open the engine and answer until SIGTERM or SIGINT. The address is taken first: loading a model is slow."""
     import uvicorn
 
     from framefleet.serve.engine_app import engine_app
 
-    async with open_served(settings) as served:
-        config = uvicorn.Config(
-            engine_app(served), host=settings.host, port=settings.port, access_log=False, lifespan="off",
-            timeout_graceful_shutdown=SHUTDOWN_S,
-        )  # fmt: skip
-        server = uvicorn.Server(config)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _let_pass)
-        await server.serve()
-        return server.started
+    with _listener(settings.host, settings.port) as listener:
+        async with open_served(settings) as served:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, _let_pass)
+            config = uvicorn.Config(
+                engine_app(served), access_log=False, lifespan="off", timeout_graceful_shutdown=SHUTDOWN_S
+            )
+            _log.info("serving %s on http://%s:%d/v1", served.model_name, settings.host, listener.getsockname()[1])
+            await uvicorn.Server(config).serve([listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ConfigError(
+            "cannot listen there", given=f"{host}:{port} ({error.strerror})", remedy="another --port, or 0 for any"
+        ) from error
 
 
 def _let_pass(*_: object) -> None:
