@@ -51,7 +51,7 @@ def test_candidates():
 )
 def test_an_unknown_backend_names_the_nearest(options, environ):
     with pytest.raises(ConfigError, match="did you mean 'opencv'"):
-        candidates(options, environ)
+        load_backends(candidates(options, environ))
 
 
 def test_the_order_is_kept_and_every_refusal_told():

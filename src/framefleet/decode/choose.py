@@ -36,22 +36,20 @@ class Choice:
 
 
 def candidates(options: DecodeOptions, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Names to consider: the backend named in the options, else in `FRAMEFLEET_BACKEND`, else those of `auto`.
-
-    Raises ConfigError for an unknown name.
-    """
+    """Names to consider: the backend named in the options, else in `FRAMEFLEET_BACKEND`, else those of `auto`."""
     name = options.backend
     if name == AUTO:
         name = environ.get(BACKEND_VARIABLE, "") or AUTO
     if name == AUTO:
         return AUTO_ORDER
-    if name not in BACKENDS.names():
-        BACKENDS.load(name)
     return (name,)
 
 
 def load_backends(names: Sequence[str]) -> dict[str, DecodeBackend]:
-    """The backends by name, in this order. Decode libraries are imported by their first `decode`, not here."""
+    """The backends by name, in this order. Decode libraries are imported by their first `decode`, not here.
+
+    Raises ConfigError for an unknown name.
+    """
     return {name: BACKENDS.load(name)() for name in names}
 
 

@@ -1,0 +1,124 @@
+"""The clips measured on: a moving picture drawn by rule, its frame number in a barcode, written and cached by PyAV."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+BARCODE_BITS = 16
+BLOCK_PX = 16
+DRAWING = "3"
+"""Raise when what is drawn changes, so that cached clips are made anew."""
+UInt8 = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class ClipSpec:
+    """One clip."""
+
+    name: str
+    width: int
+    height: int
+    seconds: int
+    gop: int
+    codec: str = "libx264"
+    b_frames: int = 3
+    fps: int = 30
+
+    @property
+    def num_frames(self) -> int:
+        """N."""
+        return self.seconds * self.fps
+
+    def path(self) -> Path:
+        """Where it is cached; written if it is not there yet."""
+        digest = hashlib.blake2b(
+            json.dumps([asdict(self), DRAWING, av.__version__]).encode(), digest_size=6
+        ).hexdigest()
+        folder = Path(os.environ.get("FRAMEFLEET_BENCH_CLIPS", tempfile.gettempdir())) / "framefleet-bench-clips"
+        path = folder / f"{self.name}-{digest}.mp4"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix(f".{os.getpid()}.part")
+            write(self, unfinished)
+            unfinished.rename(path)
+        return path
+
+
+def write(spec: ClipSpec, path: Path) -> None:
+    """Encode with B-pictures and pyramids, closed GOPs of a fixed length, as a camera or an encoding service would."""
+    options = {"g": str(spec.gop), "keyint_min": str(spec.gop), "bf": str(spec.b_frames), "preset": "veryfast"}
+    if spec.codec == "libx264":
+        options |= {"sc_threshold": "0", "crf": "23", "x264-params": "open-gop=0:b-pyramid=normal:b-adapt=0"}
+    else:
+        params = f"keyint={spec.gop}:min-keyint={spec.gop}:bframes={spec.b_frames}:open-gop=0:scenecut=0:log-level=none"
+        options |= {"crf": "26", "x265-params": params, "preset": "ultrafast"}
+    with av.open(str(path), "w", format="mp4") as container:
+        stream = container.add_stream(spec.codec, rate=spec.fps)
+        stream.width, stream.height, stream.pix_fmt, stream.options = spec.width, spec.height, "yuv420p", options
+        stream.codec_context.colorspace = stream.codec_context.color_primaries = stream.codec_context.color_trc = 1
+        stream.time_base = stream.codec_context.time_base = Fraction(1, 90_000)
+        painter = Painter(spec.width, spec.height)
+        for row in range(spec.num_frames):
+            picture = painter.picture(row)
+            picture.pts, picture.time_base = round(row * 90_000 / spec.fps), Fraction(1, 90_000)
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode(None))
+
+
+class Painter:
+    """A textured world that pans, six moving cars, sensor noise of a few levels, and the barcode."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self._size = (height, width)
+        rng = np.random.default_rng(7)
+        coarse = rng.normal(0, 1, (height // 16 + 2, width // 8 + 2))
+        world = np.kron(coarse, np.ones((16, 16)))[:height, : 2 * width]
+        fine = rng.normal(0, 6, (height, 2 * width))
+        slope = np.linspace(80, 150, height)[:, None]
+        self._world = np.clip(slope + 14 * _blurred(world) + fine, 20, 230).astype(np.uint8)
+        self._noise = rng.normal(0, 2.0, (height, width + 512)).astype(np.int8)
+        self._chroma = np.clip(128 + 30 * _blurred(world)[::2, ::2], 40, 210).astype(np.uint8)
+        self._cars = rng.uniform((0.05, 0.3, 1, 0.5), (0.9, 0.9, 6, 1), (6, 4))
+
+    def picture(self, row: int) -> av.VideoFrame:
+        """Frame `row` as yuv420p."""
+        height, width = self._size
+        pan, shake = (row * 2) % width // 2 * 2, (row * 97) % 512
+        luma = self._world[:, pan : pan + width].astype(np.int16) + self._noise[:, shake : shake + width]
+        chroma = self._chroma[:, pan // 2 : pan // 2 + width // 2]
+        blue, red = chroma.copy(), (255 - chroma).astype(np.uint8)
+        for nth, (x, y, speed, bright) in enumerate(self._cars):
+            left = int(x * width + speed * row) % (width - width // 8)
+            top, tall, wide = int(y * (height - height // 8)), height // 10, width // 10
+            luma[top : top + tall, left : left + wide] = int(60 + 150 * bright)
+            blue[top // 2 : (top + tall) // 2, left // 2 : (left + wide) // 2] = 60 + 30 * nth
+        luma = np.clip(luma, 16, 235).astype(np.uint8)
+        for bit in range(BARCODE_BITS):
+            luma[:BLOCK_PX, bit * BLOCK_PX : (bit + 1) * BLOCK_PX] = 235 if row >> bit & 1 else 16
+        half = BLOCK_PX // 2
+        blue[:half, : half * BARCODE_BITS] = red[:half, : half * BARCODE_BITS] = 128
+        return av.VideoFrame.from_ndarray(
+            np.concatenate([luma.ravel(), blue.ravel(), red.ravel()]).reshape(-1, width), "yuv420p"
+        )
+
+
+def _blurred(texture: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    for axis in (0, 1):
+        texture = sum(np.roll(texture, shift, axis) for shift in range(-6, 7)) / 13
+    return texture
+
+
+def read_barcode(frame: UInt8) -> int:
+    """The number in a native-size RGB frame [H, W, 3]."""
+    xs = np.arange(BARCODE_BITS) * BLOCK_PX + BLOCK_PX // 2
+    return int(sum(1 << bit for bit, level in enumerate(frame[BLOCK_PX // 2, xs].mean(axis=-1)) if level > 127))
