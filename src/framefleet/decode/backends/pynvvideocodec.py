@@ -112,6 +112,8 @@ class PyNvVideoCodecBackend:
 def _refuse_index(index: FrameIndex) -> str | None:
     if index.method != "packets":
         return f"frames were found by {index.method}, not by packets: NVDEC's pictures could not be told apart"
+    if index.num_lost:
+        return f"{index.num_lost} frames are known to be lost: NVDEC does not tell damaged pictures from sound ones"
     try:
         presentation_ranks(index)
     except DecodeError as error:

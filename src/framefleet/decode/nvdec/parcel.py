@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from framefleet.decode.nvdec.bitstream import PacketShaper
 from framefleet.decode.plan import DecodePlan
+from framefleet.decode.walk import PacketWalk
 from framefleet.errors import DecodeError
 from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex, Int64
 from framefleet.media.limits import ScanLimits
-from framefleet.media.walking import open_walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,12 @@ def presentation_ranks(index: FrameIndex) -> Int64:
 
 
 def _shaped_runs(clip: ScannedClip, plan: DecodePlan, limits: ScanLimits) -> Iterator[Iterator[tuple[int, bytes]]]:
-    with open_walk(clip, limits) as walk:
-        shaper = PacketShaper(clip.info.codec, walk.extradata)
+    with PacketWalk(clip, limits) as walk:
+        shaper = PacketShaper(clip.info.codec, walk.stream.codec_context.extradata or b"")
         for group in plan.groups:
-            packets = walk.packets(group.first_packet, group.last_packet, group.skip_packets)
+            unwanted = frozenset(group.skip_packets.tolist())
             yield (
                 (number, shaper.shape(bytes(packet), is_first=number == group.first_packet))
-                for number, packet in packets
+                for number, packet in walk.run(group)
+                if number not in unwanted
             )
