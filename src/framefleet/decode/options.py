@@ -58,6 +58,9 @@ class DecodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Where the frames end: `cpu` (ndarray) or `cuda` (tensor)."""
     timeout_s: float = 60.0
     """Deadline of one clip, from open to last frame."""
+    allowed_hosts: tuple[str, ...] | None = None
+    """URLs may lead to these hosts only (`.example.org` for all below it), over http(s) and to no private address.
+    None: anywhere. Set it when decoding for others."""
     max_source_bytes: int = 16 * GIB
     """Larger sources are refused."""
     max_source_pixels: int = 8192 * 8192

@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 
 from framefleet.decode.decoder import DecodeBackend, DecodedFrames
+from framefleet.decode.limits import limits_of
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import DecodePlan, plan_decode
 from framefleet.decode.trust import doubtful
 from framefleet.media.clip import ScannedClip
 from framefleet.media.index import Int64
-from framefleet.media.limits import Deadline, ScanLimits
 from framefleet.media.opening import open_container
 from framefleet.media.packets import read_packets
 from framefleet.media.pictures import PictureFeed, presented
@@ -44,7 +44,7 @@ def recover(
 def clean_rows(clip: ScannedClip, options: DecodeOptions) -> Int64:
     """Rows whose pictures come out undamaged when the whole clip is decoded."""
     index = clip.index
-    limits = ScanLimits(deadline=Deadline(options.timeout_s), max_source_bytes=options.max_source_bytes)
+    limits = limits_of(options)
     came: set[int] = set()
     with open_container(clip.source, limits) as container:
         stream = container.streams[clip.info.stream_index]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import msgspec
@@ -12,13 +13,13 @@ import msgspec
 from framefleet.decode.backends.pyav import PyAvBackend
 from framefleet.decode.choose import candidates, choose, disbelieve, load_backends, scanner, sees_damage, shortfall
 from framefleet.decode.decoder import DecodeBackend, DecodedFrames
+from framefleet.decode.limits import limits_of
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import DecodePlan, plan_decode
 from framefleet.decode.recovery import recover
 from framefleet.decode.targets import choose_targets, output_size
 from framefleet.errors import ConfigError, DecodeError, FramefleetError, SourceTooLarge, SourceUnsupported
 from framefleet.media.clip import ScannedClip
-from framefleet.media.limits import Deadline, ScanLimits
 from framefleet.media.source import VideoSource
 from framefleet.units import format_bytes
 
@@ -31,8 +32,24 @@ def decode(
     Raises ConfigError for a wrong option, SourceError, DecodeError.
     """
     options = parse_options(options, asked)
-    clip, probe_s = scan_timed(VideoSource.of(source), options)
-    return decode_scanned(clip, options, probe_s=probe_s)
+    with fetched(VideoSource.of(source), options) as (local, fetch_s):
+        clip, probe_s = scan_timed(local, options)
+        frames = decode_scanned(clip, options, probe_s=probe_s)
+    frames.stats.seconds["fetch"] = fetch_s
+    return frames
+
+
+@contextmanager
+def fetched(source: VideoSource, options: DecodeOptions) -> Iterator[tuple[VideoSource, float]]:
+    """The source on this machine while the block lasts (itself, unless it is a URL), and the seconds it took to fetch."""
+    if source.kind != "url" or source.location.startswith("fake:"):
+        yield source, 0.0
+        return
+    from framefleet.media.fetch import local_copy  # noqa: PLC0415 - loads httpx, which files do not need
+
+    started_s = time.monotonic()
+    with local_copy(source, limits_of(options)) as local:
+        yield local, time.monotonic() - started_s
 
 
 def parse_options(options: DecodeOptions | None, asked: dict[str, Any]) -> DecodeOptions:
@@ -47,15 +64,7 @@ def parse_options(options: DecodeOptions | None, asked: dict[str, Any]) -> Decod
 def scan_timed(source: VideoSource, options: DecodeOptions) -> tuple[ScannedClip, float]:
     """The scanned clip and the seconds it took."""
     started_s = time.monotonic()
-    clip = scanner(options)(
-        source,
-        ScanLimits(
-            deadline=Deadline(options.timeout_s),
-            max_source_bytes=options.max_source_bytes,
-            max_source_pixels=options.max_source_pixels,
-            max_source_frames=options.max_source_frames,
-        ),
-    )
+    clip = scanner(options)(source, limits_of(options))
     return clip, time.monotonic() - started_s
 
 
@@ -94,6 +103,17 @@ def make_plan(clip: ScannedClip, options: DecodeOptions) -> DecodePlan:
     return plan
 
 
+def _out_of_memory(error: MemoryError | SourceTooLarge, clip: ScannedClip, plan: DecodePlan) -> SourceTooLarge:
+    if isinstance(error, SourceTooLarge) and not isinstance(error.__cause__, MemoryError):
+        return error
+    info = clip.info
+    return SourceTooLarge(
+        "decoding the clip takes more memory than there is",
+        given=f"{clip.source.name!r}: {info.coded_width}x{info.coded_height}, about {format_bytes(plan.peak_bytes(info))}",
+        remedy="free memory, or fewer or smaller frames",
+    )
+
+
 def _nobody_takes(clip: ScannedClip, refusals: Mapping[str, str]) -> SourceUnsupported:
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
     return SourceUnsupported(
@@ -121,6 +141,8 @@ def _first_good(
             break
         try:
             frames = backend.decode(clip, plan, msgspec.structs.replace(options, timeout_s=max(left_s, 0.01)))
+        except (MemoryError, SourceTooLarge) as error:  # no other backend takes less
+            raise _out_of_memory(error, clip, plan) from error.__cause__ or error
         except FramefleetError as error:
             failure, passed[name] = failure or naming(error, clip.source.name), str(error)
             is_damaged = is_damaged or (type(error) is DecodeError and sees_damage(backend))

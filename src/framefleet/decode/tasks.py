@@ -43,16 +43,19 @@ def decode(job: Job, ask: Ask) -> DecodedFrames:
     """As `session.decode`. Waiting for room stops the clip's clock."""
     from framefleet.decode import session
 
-    started_s = time.monotonic()
-    if job.scanned:
-        clip, probe_s = dataclasses.replace(job.scanned, source=job.source), 0.0
-    else:
-        clip, probe_s = session.scan_timed(job.source, job.options)
-    plan = session.make_plan(clip, job.options)
-    left_s = max(job.options.timeout_s - (time.monotonic() - started_s), _LEAST_TIMEOUT_S)
-    ask(plan.output_bytes)
-    options = msgspec.structs.replace(job.options, timeout_s=left_s)
-    return session.decode_scanned(clip, options, probe_s=probe_s)
+    with session.fetched(job.source, job.options) as (source, fetch_s):
+        started_s = time.monotonic()
+        if job.scanned:
+            clip, probe_s = dataclasses.replace(job.scanned, source=source), 0.0
+        else:
+            clip, probe_s = session.scan_timed(source, job.options)
+        plan = session.make_plan(clip, job.options)
+        left_s = max(job.options.timeout_s - fetch_s - (time.monotonic() - started_s), _LEAST_TIMEOUT_S)
+        ask(plan.output_bytes)
+        options = msgspec.structs.replace(job.options, timeout_s=left_s)
+        frames = session.decode_scanned(clip, options, probe_s=probe_s)
+    frames.stats.seconds["fetch"] = fetch_s
+    return frames
 
 
 def scan(job: Job, ask: Ask) -> ScannedClip:

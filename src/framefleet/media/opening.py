@@ -17,6 +17,7 @@ import av
 
 from framefleet.errors import (
     DecodeTimeout,
+    FramefleetError,
     SourceCorrupt,
     SourceError,
     SourceNotFound,
@@ -57,10 +58,27 @@ def open_container(source: VideoSource, limits: ScanLimits) -> Iterator[Any]:
             metadata_errors="replace",
         )
     except av.FFmpegError as error:
+        _close(file)
         raise _open_error(error, source, head, limits) from error
-    with container:
+    except FramefleetError:  # raised by our own file under FFmpeg's reads
+        _close(file)
+        raise
+    with container, _closed_after(file):
         container.flags &= ~av.container.Flags.gen_pts.value
         yield container
+
+
+@contextmanager
+def _closed_after(file: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _close(file)
+
+
+def _close(file: Any) -> None:
+    if not isinstance(file, str):
+        file.close()
 
 
 @contextmanager
@@ -75,6 +93,14 @@ def _file_of(source: VideoSource, limits: ScanLimits) -> tuple[Any, bytes]:
     if source.content is not None:
         _check_size(len(source.content), source, limits)
         return io.BytesIO(source.content), source.content[:_BYTES_FOR_SNIFFING]
+    if source.kind == "url":
+        from framefleet.media.fetch import open_url  # noqa: PLC0415 - loads httpx, which files do not need
+
+        file = open_url(source.location, limits)
+        head = file.read(_BYTES_FOR_SNIFFING)
+        file.seek(0)
+        _check_size(len(head), source, limits)
+        return file, head
     path = Path(source.location)
     try:
         with path.open("rb") as stream:

@@ -9,7 +9,7 @@ from typing import Any
 import av
 import numpy as np
 
-from framefleet.errors import SourceUnsupported
+from framefleet.errors import SourceTooLarge, SourceUnsupported
 
 _STRICT_CODECS = frozenset("mjpeg hevc vvc mpeg1video mpeg2video mpeg4 h263 msmpeg4v3 wmv1 wmv2 vc1 av1 vp9".split())
 """Their decoders swallow errors unless told not to (H.264's marks the pictures instead)."""
@@ -46,6 +46,8 @@ class PictureFeed:
         try:
             pictures = self._context.decode(packet)
         except av.FFmpegError as error:
+            if isinstance(error, MemoryError):  # no damage: with more memory it would decode
+                raise SourceTooLarge("decoding the clip takes more memory than there is", given=str(error)) from error
             if isinstance(error, av.error.DecoderNotFoundError | av.error.PatchWelcomeError) and not self.num_pictures:
                 raise SourceUnsupported("this codec cannot be decoded here", given=str(error)) from error
             self.troubled.update(range(number - self._num_threads + 1, number + 1))
@@ -76,7 +78,9 @@ def first_picture(stream: Any, packets: Iterable[Any]) -> Any | None:
     """The picture of the first of these (key) packets that decodes; None if none does. Hidden packets count too."""
     feed = PictureFeed(stream, is_strict=False)
     for number, packet in enumerate(packets):
-        shown = av.Packet(bytes(packet))  # a copy without the flag that makes decoders keep hidden pictures to themselves
+        shown = av.Packet(
+            bytes(packet)
+        )  # a copy without the flag that makes decoders keep hidden pictures to themselves
         for _, picture in [*feed.feed(number, shown), *feed.drain(number)]:
             return picture
     return None

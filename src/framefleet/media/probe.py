@@ -35,15 +35,11 @@ def probe(
     of = VideoSource.of(source)
     limits = limits or ScanLimits()
     with open_container(of, limits) as container:
-        return probe_open(container, choose_stream(container, of.name), of, limits)
-
-
-def probe_open(container: Any, stream: Any, source: VideoSource, limits: ScanLimits) -> StreamInfo:
-    """As `probe`, of a stream already open. Moves the reading position."""
-    check_pixels(stream.width, stream.height, source.name, limits)
-    packets = islice(read_packets(container, stream, source.name, limits), _PACKETS_TO_TRY)
-    picture = first_picture(stream, (packet for packet in packets if packet.is_keyframe))
-    return describe(container, stream, source, limits, picture)
+        stream = choose_stream(container, of.name)
+        check_pixels(stream.width, stream.height, of.name, limits)
+        packets = islice(read_packets(container, stream, of.name, limits), _PACKETS_TO_TRY)
+        picture = first_picture(stream, (packet for packet in packets if packet.is_keyframe))
+        return describe(container, stream, of, limits, picture)
 
 
 def choose_stream(container: Any, name: str) -> Any:

@@ -18,7 +18,7 @@ from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container, open_file
 from framefleet.media.packets import NO_PTS, PacketTable, avi_times, read_packets, table_of
 from framefleet.media.pictures import PictureFeed, fill_ticks, first_picture, presented, with_lost
-from framefleet.media.probe import check_pixels, choose_stream, describe, probe_open
+from framefleet.media.probe import check_pixels, choose_stream, describe, probe
 from framefleet.media.promises import Promise, promise_of
 from framefleet.media.source import VideoSource
 from framefleet.media.timeline import (
@@ -47,11 +47,16 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
     Raises SourceError, or DecodeTimeout when the deadline of `limits` passes.
     """
     limits = limits or ScanLimits()
+    if limits.header_only:
+        info = probe(source, limits)
+        return ScannedClip(source, info, header_index(info, source.name))
+    if source.kind == "url":
+        from framefleet.media.fetch import local_copy  # noqa: PLC0415 - loads httpx, which files do not need
+
+        with local_copy(source, limits) as local:
+            return replace(scan(local, limits), source=source)
     with open_container(source, limits) as container:
         stream = choose_stream(container, source.name)
-        if limits.header_only:
-            info = probe_open(container, stream, source, limits)
-            return ScannedClip(source, info, header_index(info, source.name))
         check_pixels(stream.width, stream.height, source.name, limits)
         keys: list[Any] = []
         packets = read_packets(container, stream, source.name, limits)

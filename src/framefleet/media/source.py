@@ -21,6 +21,8 @@ class VideoSource:
     location: str
     """Path as given, URL, or a name for bytes."""
     content: bytes | None = None
+    title: str = ""
+    """What people know it by, where that is not the location (a copy of a URL)."""
 
     @classmethod
     def of(cls, thing: str | os.PathLike[str] | bytes | BinaryIO | VideoSource) -> VideoSource:
@@ -42,7 +44,7 @@ class VideoSource:
     @property
     def name(self) -> str:
         """For people: the path, URL or bytes' name."""
-        return self.location
+        return self.title or self.location
 
     def digest(self) -> str:
         """blake2b of all the bytes (hex, 128 bits). Raises SourceNotFound."""

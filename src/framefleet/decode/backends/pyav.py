@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from framefleet.decode.decoder import DecodedFrames, DecodeStats
+from framefleet.decode.deliver import deliver
+from framefleet.decode.limits import limits_of
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.picture import Deinterlacer, PictureWriter
 from framefleet.decode.plan import DecodePlan, SeekGroup
 from framefleet.decode.trust import doubtful
 from framefleet.decode.walk import PacketWalk, require_packets
-from framefleet.errors import DecodeError
 from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
-from framefleet.media.limits import Deadline, ScanLimits
+from framefleet.media.limits import ScanLimits
 from framefleet.media.pictures import PictureFeed, origin_of
-from framefleet.units import NS_PER_S
 
 _ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 """FFmpeg's own VP8 and VP9 decoders leave the alpha plane out."""
@@ -46,8 +46,7 @@ class PyAvBackend:
         Raises DecodeError when none can be had, DecodeTimeout, SourceError.
         """
         started_s = time.monotonic()
-        limits = ScanLimits(deadline=Deadline(options.timeout_s), max_source_bytes=options.max_source_bytes)
-        run = _Run(clip, plan, options, limits)
+        run = _Run(clip, plan, options, limits_of(options))
         run.walk(is_strict=True)
         if not run.is_given.any():
             run.walk(is_strict=False)
@@ -66,7 +65,6 @@ class _Run:
         self._writer = PictureWriter(clip.info, plan.width, plan.height)
         self._is_deinterlacing = options.deinterlace and clip.info.is_interlaced_from_header
         self.stats = DecodeStats(
-            index_method=clip.index.method,
             is_interlaced=clip.info.is_interlaced_from_header,
             peak_bytes=plan.peak_bytes(clip.info, options.num_ffmpeg_threads),
         )
@@ -145,30 +143,11 @@ class _Run:
 
     def frames(self, backend: str, started_s: float) -> DecodedFrames:
         """What was given, in the order of the targets. Raises DecodeError when that is nothing."""
-        index, stats = self._clip.index, self.stats
-        slots = np.searchsorted(self._rows, self._plan.targets.rows)
-        slots = slots[self.is_given[slots]]
+        stats = self.stats
         stats.backend = backend
-        stats.num_missing = len(self._plan.targets.rows) - len(slots)
-        if not len(slots):
-            raise DecodeError(
-                "no asked-for frame of the clip could be decoded undamaged",
-                given=f"{self._clip.source.name!r} ({self._clip.info.codec})",
-                remedy="frame_recovery, or another backend",
-            )
-        data = self._data if len(slots) == len(self._data) else self._data[slots]
-        stats.output_bytes = data.nbytes
         stats.tone_mapped = self._writer.tone_mapped
         stats.notes += self._writer.notes
         resize_s = self._writer.seconds
         stats.seconds = {"decode": time.monotonic() - started_s - resize_s, "resize": resize_s}
-        return DecodedFrames(
-            data=data,
-            pts_s=index.pts_ns[self._rows[slots]] / NS_PER_S,
-            indices=self._rows[slots],
-            info=self._clip.info,
-            stats=stats,
-            duration_s=index.duration_s,
-            fps=index.fps,
-            total_num_frames=index.num_frames,
-        )
+        pictures = self._data if self.is_given.all() else self._data[self.is_given]
+        return deliver(self._clip, self._plan, self._rows[self.is_given], pictures, stats)
