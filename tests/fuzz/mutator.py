@@ -31,10 +31,8 @@ INTERESTING = [
     0xFFFFFFFF,
 ]
 EBML_IDS = [
-    bytes.fromhex(identity)
-    for identity in (
-        "e7 a3 a1 4489 b0 ba 54b0 2ad7b1 63a2 86 ae 1f43b675 18538067 1c53bb6b 23e383 9b fb 83 55b0".split()
-    )
+    b"\xe7", b"\xa3", b"\xa1", b"\x44\x89", b"\xb0", b"\xba", b"\x54\xb0", b"\x2a\xd7\xb1", b"\x63\xa2", b"\x86",
+    b"\xae", b"\x1f\x43\xb6\x75", b"\x18\x53\x80\x67", b"\x1c\x53\xbb\x6b", b"\x23\xe3\x83", b"\x9b", b"\xfb", b"\x83",
 ]  # fmt: skip
 TS_PACKET_BYTES = 188
 

@@ -27,12 +27,13 @@ class Problem(msgspec.Struct):
 
     @classmethod
     def of(cls, error: BaseException) -> Problem:
-        """To send `error`. A third party's subclass becomes the class of the tree above it."""
+        """To send `error`. A third party's subclass becomes the class of the tree above it; whatever MemoryError caused
+        is sent as that, for the parent to find out whether another worker would have had enough."""
+        if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
+            return cls(_OUT_OF_MEMORY, str(error))
         if isinstance(error, FramefleetError):
             kind = next(c for c in type(error).__mro__ if c.__module__ == FramefleetError.__module__)
             return cls(kind.__name__, error.what, error.given, error.allowed, error.remedy)
-        if isinstance(error, MemoryError):
-            return cls(_OUT_OF_MEMORY, str(error))
         trace = "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
         return cls(_FOREIGN + type(error).__qualname__, str(error), trace=trace)
 

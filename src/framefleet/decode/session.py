@@ -109,7 +109,8 @@ def _out_of_memory(error: MemoryError | SourceTooLarge, clip: ScannedClip, plan:
     info = clip.info
     return SourceTooLarge(
         "decoding the clip takes more memory than there is",
-        given=f"{clip.source.name!r}: {info.coded_width}x{info.coded_height}, about {format_bytes(plan.peak_bytes(info))}",
+        given=f"{clip.source.name!r} ({info.coded_width}x{info.coded_height})",
+        allowed=f"about {format_bytes(plan.peak_bytes(info))} would do",
         remedy="free memory, or fewer or smaller frames",
     )
 
