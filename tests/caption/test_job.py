@@ -299,6 +299,30 @@ def test_an_engine_that_does_not_start_is_an_error_of_the_run(clips: Path, out: 
     assert stored(out) == []
 
 
+def test_clips_are_decoded_while_the_engine_starts(clips: Path, out: Path):
+    def slow(engine: FakeEngine, reader: InProcessReader) -> None:
+        async def start() -> None:
+            while len(reader.decoded) < 4:
+                await asyncio.sleep(0.001)
+
+        engine.start = start
+
+    assert run(job_for(clips, out), change=slow).summary.ok == 10
+
+
+def test_interrupting_while_the_engine_starts_ends_at_once(clips: Path, out: Path):
+    def hangs(engine: FakeEngine, _reader: InProcessReader) -> None:
+        async def start() -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(3600)
+
+        engine.start = start
+
+    summary = run(job_for(clips, out), change=hangs, signals=True).summary
+    assert (summary.interrupted, summary.windows) == (True, 0)
+    assert run(job_for(clips, out)).summary.ok == 10
+
+
 def test_faults_of_our_own_cost_their_clip_only(clips: Path, out: Path):
     def broken(_engine: FakeEngine, reader: InProcessReader) -> None:
         def act(source) -> None:

@@ -77,6 +77,7 @@ def test_exit_codes(changes: dict[str, object], code: int):
     [
         ({"caption": 8.0, "ready": 3.0, "decode": 1.0}, "engine"),
         ({"caption": 7.0, "ready": 0.0, "decode": 1.0}, "engine"),
+        ({"caption": 0.0, "ready": 4.0, "decode": 2.0}, "engine"),  # it is starting
         ({"caption": 2.0, "decode": 3.9, "open": 4.0}, "decode"),
         ({"caption": 1.0, "decode": 0.1, "open": 4.0}, "input"),
         ({"caption": 0.5, "decode": 0.0, "open": 0.0}, "engine"),  # few windows are left: who still has one

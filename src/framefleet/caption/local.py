@@ -13,7 +13,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -105,6 +105,8 @@ class LocalRun:
         self._work: Channel[Work] = Channel(limits.windows)
         self._records: Channel[CaptionRecord] = Channel(max(64, limits.windows))
         self._engine_places = asyncio.Semaphore(limits.engine_slots)
+        self._engine_is_up = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._breaker = Breaker(limits.streak)
         self._windows_left: dict[str, int] = {}
         self._body: asyncio.Task[None] | None = None
@@ -130,8 +132,11 @@ class LocalRun:
         return self.tally.summary(time.monotonic(), interrupted=self.interrupted, passed_over=over)
 
     def stop(self) -> None:
-        """First call: take nothing more in, let windows in flight end, for `drain_s` at most. Second: `abort`."""
-        if self.interrupted:
+        """First call: take nothing more in, let windows in flight end, for `drain_s` at most. Second: `abort`.
+
+        While the engine is still starting nothing in flight is near its end: then the first call aborts too.
+        """
+        if self.interrupted or not self._engine_is_up.is_set():
             self.abort()
             return
         self.interrupted = True
@@ -172,8 +177,12 @@ class LocalRun:
         try:
             async with asyncio.TaskGroup() as stages:
                 stages.create_task(self._list())
-                stages.create_task(self._side_by_side(2 * self.limits.decode_slots, self._take_in, self._work.close))
                 stages.create_task(self._side_by_side(self.limits.windows, self._describe_all))
+                starting = stages.create_task(self._start_engine())
+                await self._side_by_side(2 * self.limits.decode_slots, self._take_in)
+                await self._work.close()
+                if not self._has_work.is_set():
+                    starting.cancel()
         except BaseExceptionGroup as group:
             raise _first(group) from None
 
@@ -198,6 +207,7 @@ class LocalRun:
             self._windows_left[taken.clip] = 1
             await self._records.put(taken.failed)
         elif taken.work:
+            self._has_work.set()
             self._windows_left[taken.clip] = len(taken.work)
             for work in taken.work:
                 await self._work.put(work)
@@ -206,7 +216,6 @@ class LocalRun:
 
     async def _describe_all(self) -> None:
         async for work in self._work:
-            await self.engine_ready()
             record = await self.answers.get(work.request, lambda work=work: self._step(work))  # type: ignore[misc]
             with self._occupancy.at("commit"):
                 await self._records.put(record)
@@ -217,16 +226,26 @@ class LocalRun:
             reader=self.reader,
             engine=self.engine,
             patience=self.patience,
-            engine_slot=lambda: self._engine_places,
+            engine_slot=self._engine_place,
             occupancy=self._occupancy,
         )
 
-    async def _side_by_side(self, count: int, act: Stage, then: Stage | None = None) -> None:
+    async def _start_engine(self) -> None:
+        """Once there is work for it; clips are decoded meanwhile. What goes wrong here ends the run."""
+        await self._has_work.wait()
+        await self.engine_ready()
+        self._engine_is_up.set()
+
+    @contextlib.asynccontextmanager
+    async def _engine_place(self) -> AsyncIterator[None]:
+        await self._engine_is_up.wait()
+        async with self._engine_places:
+            yield
+
+    async def _side_by_side(self, count: int, act: Stage) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(count):
                 group.create_task(act())
-        if then is not None:
-            await then()
 
     # Committing
 

@@ -208,13 +208,13 @@ def find_bottleneck(standing: Mapping[str, float], *, engine_slots: int) -> Bott
     """What the run waits for, from how many windows stood at each stage on average.
 
     - windows wait to be committed: the store
-    - the engine's places are taken, and decoded windows wait for one: the engine
+    - decoded windows wait for the engine (for a place, or for it to start), or its places are taken: the engine
     - places of the engine are free while windows are being decoded: decoding
     - neither is at work: the inputs (listing, hashing, scanning)
     """
     if standing.get("commit", 0.0) >= max(1.0, _FULL_SHARE * engine_slots):
         return "store"
-    if standing.get("caption", 0.0) >= _FULL_SHARE * engine_slots:
+    if standing.get("ready", 0.0) >= 0.5 or standing.get("caption", 0.0) >= _FULL_SHARE * engine_slots:
         return "engine"
     if standing.get("decode", 0.0) >= 0.5:
         return "decode"
