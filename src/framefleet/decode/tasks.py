@@ -69,13 +69,14 @@ def scan(job: Job, ask: Ask) -> ScannedClip:
 def pack(job: Job, ask: Ask) -> Parcel:
     """The plan's packets, for an NVDEC that another process owns. A parcel is never larger than its clip."""
     from framefleet.decode import session
+    from framefleet.decode.limits import limits_of
     from framefleet.decode.nvdec import parcel
-    from framefleet.media.limits import Deadline, ScanLimits
 
-    clip, _ = session.scan_timed(job.source, job.options)
-    plan = session.make_plan(clip, job.options)
-    ask(clip.info.size_bytes or plan.output_bytes)
-    return parcel.pack(clip, plan, ScanLimits(deadline=Deadline(job.options.timeout_s)))
+    with session.fetched(job.source, job.options) as (source, _):
+        clip, _ = session.scan_timed(source, job.options)
+        plan = session.make_plan(clip, job.options)
+        ask(clip.info.size_bytes or plan.output_bytes)
+        return parcel.pack(clip, plan, limits_of(job.options))
 
 
 def digest(job: Job, ask: Ask) -> str:

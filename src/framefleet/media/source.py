@@ -47,9 +47,15 @@ class VideoSource:
         return self.title or self.location
 
     def digest(self) -> str:
-        """blake2b of all the bytes (hex, 128 bits). Raises SourceNotFound."""
+        """blake2b of all the bytes (hex, 128 bits). A URL is fetched for it. Raises SourceError."""
         if self.content is not None:
             return hashlib.blake2b(self.content, digest_size=16).hexdigest()
+        if self.kind == "url":
+            from framefleet.media.fetch import local_copy  # noqa: PLC0415 - loads httpx, which files do not need
+            from framefleet.media.limits import ScanLimits  # noqa: PLC0415
+
+            with local_copy(self, ScanLimits()) as local:
+                return local.digest()
         try:
             with Path(self.location).open("rb") as stream:
                 return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
