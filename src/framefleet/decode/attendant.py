@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import queue
 import threading
 import time
@@ -16,7 +17,6 @@ from framefleet.decode.messages import Setup
 from framefleet.decode.pool_settings import PoolSettings
 from framefleet.decode.quarantine import Quarantine
 from framefleet.decode.tasks import Job
-from framefleet.decode.wire import mapping_of
 from framefleet.decode.worker_process import WorkerProcess
 from framefleet.errors import DecoderLost, DecodeTimeout, DeviceError, FramefleetError, SourceTooLarge
 from framefleet.units import format_bytes
@@ -175,7 +175,7 @@ class Attendant(threading.Thread):
         try:
             ticket.stands_at(worker)
             try:
-                result = worker.do(ticket.job, ask, ticket.kind)
+                result, files = worker.do(ticket.job, ask, ticket.kind)
             finally:
                 ticket.leaves()
         except BaseException:
@@ -187,7 +187,7 @@ class Attendant(threading.Thread):
         if isinstance(result, DecodedFrames):
             _note_cost(result, worker, lease)
         if lease is not None:
-            _hold_until_dropped(lease, result)
+            _hold_until_dropped(lease, files)
         return result
 
     def _room(self, ticket: Ticket, worker: WorkerProcess, nbytes: int) -> Lease:
@@ -245,11 +245,11 @@ def _note_cost(frames: DecodedFrames, worker: WorkerProcess, lease: Lease | None
         frames.stats.peak_bytes = worker.vitals.peak_rss_bytes
 
 
-def _hold_until_dropped(lease: Lease, result: Any) -> None:
-    """Keep the lease as long as any array views the frames' memory; pickles of a few bytes are not worth one."""
-    memory = mapping_of(result.data) if isinstance(result, DecodedFrames) else None
-    if memory is None:
+def _hold_until_dropped(lease: Lease, files: list[mmap.mmap]) -> None:
+    """Keep the lease as long as any array views the largest of the result's files, which is the frames'."""
+    largest = max(files, key=len, default=None)
+    if largest is None:  # a few frames of a few bytes, not worth shared memory
         lease.release()
         return
-    lease.settle(len(memory))
-    weakref.finalize(memory, lease.release).atexit = False
+    lease.settle(sum(map(len, files)))
+    weakref.finalize(largest, lease.release).atexit = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import signal
 import socket
@@ -75,9 +76,10 @@ class WorkerProcess:
             remedy="`framefleet doctor`, fewer workers, or a longer start_timeout_s",
         )
 
-    def do(self, job: Job, ask: Callable[[int], None], kind: Any) -> Any:
-        """Have a job done within `job.options.timeout_s`, not counting the time spent in `ask`; its result as `kind`.
+    def do(self, job: Job, ask: Callable[[int], None], kind: Any) -> tuple[Any, list[mmap.mmap]]:
+        """Have a job done within `job.options.timeout_s`, not counting the time spent in `ask`.
 
+        Returns its result as `kind`, and the shared memory that its large arrays lie in.
         `ask` is called with the bytes of the frames to come; it returns when there is room, or raises BudgetError.
         Raises that, what the task raised, MemoryError when the worker met its own limit, DecodeTimeout or DecoderLost.
         `is_idle` says whether the worker can go on; if not, it must be closed.
@@ -96,7 +98,7 @@ class WorkerProcess:
                 deadline_s += time.monotonic() - asked_at_s
             elif isinstance(message, Answer):
                 self.vitals, self.is_idle = message.vitals, True
-                return self._decoded(received, kind, job, message.result)
+                return self._decoded(received, kind, job, message.result), received.files
             elif isinstance(message, Failure):
                 self.vitals, self.is_idle = message.vitals, True
                 raise message.problem.error(job.source.name)
