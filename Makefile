@@ -38,9 +38,9 @@ check: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m framefleet.bench.demo_run
 
-## bench-decode  decode alone, per backend; one JSON line last
+## bench-decode  decode on the CPU beside its peers (minutes); one JSON line last
 bench-decode: $(VENV)/.test
-	$(BIN)/python -m framefleet.bench.decode_alone
+	$(BIN)/python benchmarks/decode_cpu/run.py
 
 ## fuzz          50,000 damaged files through probe and decode
 fuzz: $(VENV)/.test

@@ -20,8 +20,12 @@ from framefleet.engine.captioner import CaptionRecord
 
 REFERENCE = Path(__file__).parent / "reference"
 SETTINGS = {
+    "framefleet.caption.settings:CaptionSettings": "caption",
+    "framefleet.engine.embedded.engine:EmbeddedSettings": "embedded",
+    "framefleet.engine.openai_http:OpenAiHttpSettings": "openai_http",
     "framefleet.decode.options:DecodeOptions": "",
-    "framefleet.engine.captioner:GenerationSettings": "",
+    "framefleet.decode.pool_settings:PoolSettings": "",
+    "framefleet.serve.openai_app:ServeEngineSettings": "serve_engine",
 }
 """Struct -> its section in settings files and environment variables; empty where it has none of its own."""
 
