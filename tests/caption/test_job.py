@@ -120,6 +120,16 @@ def test_another_model_does_everything_again(clips: Path, out: Path):
     assert run(job_for(clips, out), model="fake-2").summary.windows == 10
 
 
+def test_other_weights_under_the_same_name_do_everything_again(clips: Path, out: Path):
+    def trained(revision: str) -> Change:
+        return lambda engine, _reader: setattr(engine, "revision", revision)
+
+    run(job_for(clips, out), change=trained("a"))
+    assert run(job_for(clips, out), change=trained("a")).summary.skipped == 10
+    assert run(job_for(clips, out), change=trained("b")).summary.windows == 10
+    assert Counter(r.versions["model"] for r in stored(out)) == {"a": 10, "b": 10}
+
+
 def test_new_changed_and_moved_clips(clips: Path, out: Path):
     run(job_for(clips, out))
     write_clip(clips / "clip_000.mp4", seed=1000)

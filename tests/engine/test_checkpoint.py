@@ -96,3 +96,19 @@ def test_limits_of_an_image_processor_are_not_taken_for_video(models, tmp_path):
 
 def copied(folder, tmp_path):
     return shutil.copytree(folder, tmp_path / "model")
+
+
+def test_the_revision_is_of_the_files_and_not_of_their_place(models, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(models / "qwen3_vl", folder)
+    before = open_checkpoint(str(folder)).revision
+    assert before == open_checkpoint(str(models / "qwen3_vl")).revision
+    weights = next(folder.glob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    for at in range(len(content) // 2, len(content), 1000):  # as training would, every part changes
+        content[at] ^= 1
+    weights.write_bytes(content)
+    assert open_checkpoint(str(folder)).revision != before
+    with weights.open("wb") as stream:  # large: not read whole
+        stream.truncate(1 << 30)
+    assert open_checkpoint(str(folder)).revision not in (before, "")

@@ -37,6 +37,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     schema: dict[str, Any] | None
     model: str
+    revision: str = ""
     frames: DecodeOptions
     generation: GenerationSettings
 
@@ -44,7 +45,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """The request about one window."""
         return CaptionRequest(
             clip=clip, content_digest=content_digest, span=span, prompt=self.prompt, schema=self.schema,
-            model=self.model, frames=self.frames, generation=self.generation,
+            model=self.model, revision=self.revision, frames=self.frames, generation=self.generation,
         )  # fmt: skip
 
 

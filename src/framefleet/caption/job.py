@@ -2,10 +2,10 @@
 
     summary = run_caption_job(CaptionJob(["clips/"], "captions.lance", CaptionSettings(prompt="av")))
 
-Resume: the key of a record is `CaptionRequest.digest` (place of the clip, its content, window, prompt, schema, model,
-frame policy, generation settings). What the store has with a caption, or as `rejected`, is done; what it has as
-`failed` is done too unless `retry_failed`. So a second run does nothing, other settings do everything again, and a
-file that changes is new.
+Resume: the key of a record is `CaptionRequest.digest` (place of the clip, its content, window, prompt, schema, model
+and its revision, frame policy, generation settings). What the store has with a caption, or as `rejected`, is done;
+what it has as `failed` is done too unless `retry_failed`. So a second run does nothing, other settings do everything
+again, and a file that changes is new.
 """
 
 from __future__ import annotations
@@ -143,6 +143,7 @@ def question_for(settings: CaptionSettings, engine: AskingCaptioner) -> Question
         prompt=prompt_text(settings.prompt),
         schema=None if settings.schema is None else check_schema(settings.schema),
         model=engine.model,
+        revision=getattr(engine, "revision", ""),
         frames=overlay(settings.frames, policy),
         generation=settings.generation,
     )

@@ -91,7 +91,10 @@ async def step(
         _log.exception("a fault of framefleet's own on %s", work.request.clip)
         return failure(work.request, error, engine.name, tries.clock, tries.count)
     seconds = record.seconds | tries.clock.as_seconds()
-    return msgspec.structs.replace(record, attempts=record.attempts + tries.count - 1, seconds=seconds)
+    versions = record.versions | ({"model": work.request.revision} if work.request.revision else {})
+    return msgspec.structs.replace(
+        record, attempts=record.attempts + tries.count - 1, seconds=seconds, versions=versions
+    )
 
 
 async def patiently(act: Callable[[], Awaitable[T]], patience: Patience) -> T:

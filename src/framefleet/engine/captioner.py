@@ -42,6 +42,8 @@ class CaptionRequest(msgspec.Struct, frozen=True, kw_only=True):
     schema: dict[str, Any] | None = None
     """JSON schema that the answer must meet."""
     model: str
+    revision: str = ""
+    """Tells one state of the model from another under the same name; empty where the engine cannot tell."""
     frames: DecodeOptions
     """The frame policy; only the parts that change the picture enter the digest."""
     generation: GenerationSettings = GenerationSettings()
@@ -53,7 +55,7 @@ class CaptionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answer_digest(self) -> str:
-        """What decides the answer: content + window + prompt + schema + model + frame policy + generation settings.
+        """What decides the answer: content, window, prompt, schema, model and its revision, frame policy, generation.
 
         Equal for clips of equal content, so one answer serves them all.
         """
@@ -61,7 +63,7 @@ class CaptionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def _digest_of(self, *place: str) -> str:
         key = (
-            *place, self.content_digest, self.span, self.prompt, self.schema, self.model,
+            *place, self.content_digest, self.span, self.prompt, self.schema, self.model, self.revision,
             frame_policy(self.frames), self.generation,
         )  # fmt: skip
         return hashlib.blake2b(msgspec.json.encode(key, order="deterministic"), digest_size=16).hexdigest()

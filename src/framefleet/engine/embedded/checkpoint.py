@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,18 @@ class Checkpoint:
         """`config.model_type`, one of FAMILIES."""
         return str(self.config["model_type"])
 
+    @property
+    def revision(self) -> str:
+        """Digest of the model's files (hex): other weights under the same name are another model.
+
+        Of large files the size and 64 blocks are read: training changes every part of them.
+        """
+        digest = hashlib.blake2b(digest_size=8)
+        for path in sorted(p for pattern in _PATTERNS for p in self.folder.glob(pattern)):
+            digest.update(f"{path.name}:{path.stat().st_size}:".encode())
+            digest.update(_sampled(path))
+        return digest.hexdigest()
+
 
 def open_checkpoint(model: str) -> Checkpoint:
     """The checkpoint named `dashcam_tiny`, in a local folder, or of a hub id (from the cache, else downloaded).
@@ -50,6 +63,19 @@ def open_checkpoint(model: str) -> Checkpoint:
             remedy="serve it with vLLM and use --endpoint",
         )
     return Checkpoint(folder, config, _video_config(folder), _read(folder / NOTICE_FILE) or {})
+
+
+def _sampled(path: Path) -> bytes:
+    """The whole of a small file; 64 blocks of 4 KiB, evenly spread, of a large one."""
+    num_bytes, block = path.stat().st_size, 4096
+    with path.open("rb") as stream:
+        if num_bytes <= 64 * block:
+            return stream.read()
+        pieces = []
+        for number in range(64):
+            stream.seek((num_bytes - block) * number // 63)
+            pieces.append(stream.read(block))
+        return b"".join(pieces)
 
 
 def bundled_folder() -> Path:

@@ -136,6 +136,11 @@ class EmbeddedEngine(AskingCaptioner):
         """How the model wants its frames."""
         return policy_of(self._opened())
 
+    @property
+    def revision(self) -> str:
+        """Of the model's files, for the resume key."""
+        return self._opened().revision
+
     async def start(self) -> None:
         """Load the model. Raises ConfigError, MissingLibrary, DeviceError or EngineLost."""
         self._checkpoint = await asyncio.to_thread(open_checkpoint, self.settings.model)
