@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -266,6 +268,11 @@ def test_options_that_do_not_fit_a_pool_are_refused_before_anything_starts(pool,
         pool.run("decode", BASE, DecodeOptions(**options))
     with pytest.raises(ConfigError, match="decode, scan, digest"):
         pool.run("dance", BASE)
+
+
+def test_the_pools_own_process_loads_no_decode_library():
+    code = "import sys, framefleet.decode.pool\nprint(sorted({'av', 'torch', 'cv2'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_a_pool_is_opened_once(pool):

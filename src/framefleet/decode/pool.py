@@ -187,7 +187,7 @@ class DecodePool:
         await asyncio.to_thread(self.close)
 
     def _submit(self, job: Job) -> Ticket:
-        ticket = Ticket(job, self._results[job.task])
+        ticket = Ticket(job, _kind(self._results[job.task]))
         with self._opening:
             if not self._is_open:
                 raise ConfigError("the decode pool is not open", remedy="`async with DecodePool(...) as pool:`")
@@ -228,3 +228,10 @@ def _settle(settings: PoolSettings, changes: dict[str, Any]) -> PoolSettings:
         return msgspec.convert(msgspec.structs.asdict(settings) | changes, PoolSettings)
     except msgspec.ValidationError as error:
         raise ConfigError("wrong decode pool setting", given=str(error)) from error
+
+
+def _kind(named: Any) -> Any:
+    if not isinstance(named, str):
+        return named
+    module, _, attribute = named.partition(":")
+    return getattr(import_module(module), attribute)

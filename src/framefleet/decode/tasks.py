@@ -10,21 +10,28 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from framefleet.decode.decoder import DecodedFrames
-from framefleet.decode.nvdec.parcel import Parcel
 from framefleet.decode.options import DecodeOptions
 from framefleet.media.clip import ScannedClip
 from framefleet.media.source import VideoSource
 
+if TYPE_CHECKING:
+    from framefleet.decode.nvdec.parcel import Parcel
+
 Ask = Callable[[int], None]
 """Called with bytes; returns when they are granted."""
 
-RESULTS: dict[str, Any] = {"decode": DecodedFrames, "scan": ScannedClip, "digest": str, "pack": Parcel}
-"""Task -> the type of its result."""
+RESULTS: dict[str, Any] = {
+    "decode": DecodedFrames,
+    "scan": ScannedClip,
+    "digest": str,
+    "pack": "framefleet.decode.nvdec.parcel:Parcel",
+}
+"""Task -> the type of its result, or where that is found by whoever asks for it (its module loads a decode library)."""
 
 _LEAST_TIMEOUT_S = 0.05
 
