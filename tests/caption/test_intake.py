@@ -3,9 +3,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 from caption_fakes import SMALL, InProcessReader, write_clip
 
+from framefleet.caption.copies import LocalCopies
 from framefleet.caption.inputs import local_source
 from framefleet.caption.intake import ClipIntake, Intake, Question
 from framefleet.caption.ledger import Ledger
@@ -13,6 +15,7 @@ from framefleet.caption.step import Patience
 from framefleet.caption.windowing import WindowRule
 from framefleet.engine.captioner import GenerationSettings
 from framefleet.errors import SourceUnavailable
+from framefleet.media.source import VideoSource
 from framefleet.store.statuses import Statuses
 from framefleet.units import NS_PER_S
 
@@ -23,8 +26,9 @@ HALF_SECONDS = WindowRule(length_ns=NS_PER_S // 2)
 class Made:
     """An intake over an in-process reader, with a store of statuses that a test fills."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, folder: Path) -> None:
         self.ledger, self.reader, self.statuses = ledger, InProcessReader(), Statuses()
+        self.copies = LocalCopies(str(folder))
 
     def take(self, path: Path, *, rule: WindowRule | None = None, retry_failed: bool = False) -> ClipIntake:
         return asyncio.run(self.intake(rule, retry_failed=retry_failed).take(local_source(path)))
@@ -33,6 +37,7 @@ class Made:
         return Intake(
             reader=self.reader,
             ledger=self.ledger,
+            copies=self.copies,
             statuses=self.statuses,
             question=QUESTION,
             rule=rule,
@@ -49,9 +54,9 @@ class Made:
 
 
 @pytest.fixture
-def made() -> Iterator[Made]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     with Ledger(":memory:") as ledger:
-        yield Made(ledger)
+        yield Made(ledger, tmp_path_factory.mktemp("copies"))
 
 
 @pytest.fixture
@@ -241,3 +246,30 @@ def test_how_frames_are_decoded_is_no_other_setting(made: Made, clip: Path):
     frames = msgspec.structs.replace(SMALL, backend="auto", timeout_s=5.0, num_ffmpeg_threads=4)
     intake.question = msgspec.structs.replace(QUESTION, frames=frames)
     assert asyncio.run(intake.take(local_source(clip))).work == []
+
+
+def test_a_remote_clip_is_fetched_once_for_all_its_windows(made: Made, clip: Path):
+    memory, url = fsspec.filesystem("memory"), "memory://bucket/a.mp4"
+    memory.pipe("/bucket/a.mp4", clip.read_bytes())
+    source = VideoSource.of(url)
+    try:
+        taken = asyncio.run(made.intake(HALF_SECONDS).take(source))
+        assert [w.request.clip for w in taken.work] == [url] * 4
+        (copy,) = {w.source for w in taken.work}
+        assert (copy.kind, copy.name) == ("file", url)
+        assert Path(copy.location).read_bytes() == clip.read_bytes()
+        made.intake().done(url)
+        assert list(made.copies.folder.iterdir()) == []
+
+        made.settle(taken)
+        made.reader = InProcessReader()
+        again = asyncio.run(made.intake(HALF_SECONDS).take(source))
+        assert (again.work, again.skipped, made.reader.scanned) == ([], {"ok": 4}, [])
+
+        memory.pipe("/bucket/a.mp4", clip.read_bytes() + b" ")  # another version
+        assert len(asyncio.run(made.intake(HALF_SECONDS).take(source)).work) == 4
+    finally:
+        memory.rm("/bucket", recursive=True)
+    missing = asyncio.run(made.intake(HALF_SECONDS).take(source))
+    assert (missing.failed.reason, missing.failed.clip) == ("SourceNotFound", url)
+    assert list(made.copies.folder.iterdir()) == []

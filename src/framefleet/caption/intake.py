@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from framefleet.caption.copies import LocalCopies
 from framefleet.caption.inputs import clip_name
 from framefleet.caption.ledger import Ledger, stamp_of
 from framefleet.caption.reader import ClipReader
@@ -69,6 +70,7 @@ class Intake:
         *,
         reader: ClipReader,
         ledger: Ledger,
+        copies: LocalCopies,
         statuses: Statuses,
         question: Question,
         rule: WindowRule | None,
@@ -77,6 +79,7 @@ class Intake:
         retry_failed: bool = False,
     ) -> None:
         self.reader, self.ledger, self.statuses = reader, ledger, statuses
+        self.copies = copies
         self.question, self.rule, self.engine = question, rule, engine
         self.patience, self.retry_failed = patience, retry_failed
 
@@ -92,15 +95,20 @@ class Intake:
                 content = known
             else:
                 content, stamp = await patiently(lambda: self._content_of(source), self.patience)
-            if self._is_settled_failure(taken, content):
-                return taken
-            await self._add_work(taken, source, content, stamp)
+            if not self._is_settled_failure(taken, content):
+                await self._add_work(taken, source, content, stamp)
         except FramefleetError as error:
             self._fail(taken, content, error)
         except Exception as error:  # noqa: BLE001  # whatever it is, the clip must not be lost
             _log.exception("a fault of framefleet's own on %s", taken.clip)
             self._fail(taken, content, error)
+        if not taken.work:
+            self.done(taken.clip)
         return taken
+
+    def done(self, clip: str) -> None:
+        """Nothing of the clip is in flight any more."""
+        self.copies.let_go(clip)
 
     def glance(self, source: VideoSource) -> ClipIntake | None:
         """As `take`, but from the ledger alone; None when the clip would have to be read. Blocks for a stat."""
@@ -113,7 +121,7 @@ class Intake:
             spans = self.ledger.windows_of(content, self.rule.key)
         if content is None or spans is None:
             return None
-        return self._sorted(ClipIntake(clip_name(source)), source, content, "", spans)
+        return self._sort(ClipIntake(clip_name(source)), source, content, "", spans)
 
     def note(self, record: CaptionRecord) -> None:
         """The store has it now."""
@@ -144,16 +152,29 @@ class Intake:
         return True
 
     async def _add_work(self, taken: ClipIntake, source: VideoSource, content: str, stamp: str) -> None:
-        spans, scanned = await self._spans_of(source, content)
-        self._sorted(taken, source, content, stamp, spans)
-        if taken.work and self.rule is not None:
-            scanned = scanned or await self.reader.scan(source, self.question.frames)
-            taken.work = [msgspec.structs.replace(work, scanned=scanned) for work in taken.work]
+        if self.rule is None:
+            self._sort(taken, source, content, stamp, [None])
+            return
+        scanned, spans = None, self.ledger.windows_of(content, self.rule.key)
+        if spans is None:
+            source, scanned = await patiently(lambda: self._scan(source), self.patience)
+            spans = await cut_clip(self.reader, scanned, self.rule, self.question.frames)
+            self.ledger.remember_windows(content, self.rule.key, spans)
+        self._sort(taken, source, content, stamp, spans)
+        if taken.work:
+            if scanned is None:
+                source, scanned = await patiently(lambda: self._scan(source), self.patience)
+            taken.work = [msgspec.structs.replace(work, source=source, scanned=scanned) for work in taken.work]
 
-    def _sorted(
+    async def _scan(self, source: VideoSource) -> tuple[VideoSource, ScannedClip]:
+        """The clip on this machine, and its scan."""
+        local = await self.copies.of(source, self.question.frames)
+        return local, await self.reader.scan(local, self.question.frames)
+
+    def _sort(
         self, taken: ClipIntake, source: VideoSource, content: str, stamp: str, spans: Sequence[Span | None]
     ) -> ClipIntake:
-        """`taken` with each window under what is to be done and what is there."""
+        """Each window under what is to be done or what is there."""
         for span in spans:
             request = self.question.of(taken.clip, content, span)
             status = self.statuses.get(request.digest)
@@ -162,16 +183,6 @@ class Intake:
             else:
                 taken.skipped[status] += 1
         return taken
-
-    async def _spans_of(self, source: VideoSource, content: str) -> tuple[Sequence[Span | None], ScannedClip | None]:
-        if self.rule is None:
-            return [None], None
-        if (known := self.ledger.windows_of(content, self.rule.key)) is not None:
-            return known, None
-        scanned = await patiently(lambda: self.reader.scan(source, self.question.frames), self.patience)
-        spans = await cut_clip(self.reader, scanned, self.rule, self.question.frames)
-        self.ledger.remember_windows(content, self.rule.key, spans)
-        return spans, scanned
 
     def _fail(self, taken: ClipIntake, content: str, error: Exception) -> None:
         taken.work.clear()

@@ -17,11 +17,13 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from framefleet.caption.answers import Answers
+from framefleet.caption.copies import LocalCopies
 from framefleet.caption.inputs import Inputs
 from framefleet.caption.intake import Intake, Question
 from framefleet.caption.ledger import Ledger, RunRates
@@ -105,6 +107,7 @@ async def caption_job(
             intake=Intake(
                 reader=reader,
                 ledger=ledger,
+                copies=LocalCopies(opened.enter_context(TemporaryDirectory(prefix="framefleet-"))),
                 statuses=statuses,
                 question=question,
                 rule=rule,

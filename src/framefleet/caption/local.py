@@ -269,6 +269,7 @@ class LocalRun:
             self._windows_left[record.clip] -= 1
             if not self._windows_left[record.clip]:
                 del self._windows_left[record.clip]
+                self.intake.done(record.clip)
                 self.tally.clips_done += 1
         if self.on_commit is not None:
             self.on_commit(records)

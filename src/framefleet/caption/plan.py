@@ -13,10 +13,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from framefleet.caption.copies import LocalCopies
 from framefleet.caption.inputs import Inputs
 from framefleet.caption.intake import Intake
 from framefleet.caption.job import CaptionJob, Once, engine_for, pool_for, question_for
@@ -136,6 +138,7 @@ async def plan_job(
         intake = Intake(
             reader=reader,
             ledger=ledger,
+            copies=LocalCopies(opened.enter_context(TemporaryDirectory(prefix="framefleet-"))),
             statuses=_store_facts(job.output, survey),
             question=question,
             rule=rule,
