@@ -25,7 +25,10 @@ def main() -> None:
     for seed, shape in ((10_000_001, 0), (10_000_002, 1), (10_000_003, 4)):
         c = training_clip(seed, maker, shape)
         n = int(c.lengths[1])
-        ids, positions = torch.from_numpy(c.ids[1:2, :n]).long(), torch.from_numpy(c.positions[1:2, :, :n]).long().transpose(0, 1)
+        ids, positions = (
+            torch.from_numpy(c.ids[1:2, :n]).long(),
+            torch.from_numpy(c.positions[1:2, :, :n]).long().transpose(0, 1),
+        )
         frames = torch.from_numpy(c.frames)[None]
         visual, deep = see(model, frames)
         mine = model.lm_head(read(model, ids, positions, visual, deep))

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import av
 import cv2
 import numpy as np
+from text import SequenceMaker, answer_of, pair_stamps_s, sample_prompt
+
 from framefleet.engine.prompts import PROMPTS
 from framefleet.scenes import sample_scene, truth
+from framefleet.scenes.drawing import CAMERA_HEIGHT_M, FOCAL_PER_HEIGHT, HORIZON, frame_times_s, render_at
 from framefleet.scenes.encode import ClipFormat, encode_frames
 from framefleet.scenes.motion import motion_of
-from framefleet.scenes.render import CAMERA_HEIGHT_M, FOCAL_PER_HEIGHT, HORIZON, frame_times_s, render_at
 from framefleet.scenes.truth import Scene
 from framefleet.scenes.world import SHAPES
-
-from text import SequenceMaker, answer_of, pair_stamps_s, sample_prompt
 
 PIXEL_BUDGET, MIN_PIXELS, FACTOR = 760_960, 4096, 32
 MIN_FRAMES = MAX_FRAMES = 16
@@ -31,7 +31,14 @@ SOURCE_SHARE = (0.42, 0.16, 0.2, 0.15, 0.07)
 RATES = (10, 12, 15, 24, 25, 30)
 # frames, aspect of the source, share of the training clips: the shipped rule, and the counts that Qwen3-VL's own
 # default rule (two a second, at least four) gives for clips of 4 to 16 s
-SHAPES_TRAINED = ((16, (16, 9), 0.68), (16, (4, 3), 0.12), (8, (16, 9), 0.05), (12, (16, 9), 0.05), (24, (16, 9), 0.05), (32, (16, 9), 0.05))
+SHAPES_TRAINED = (
+    (16, (16, 9), 0.68),
+    (16, (4, 3), 0.12),
+    (8, (16, 9), 0.05),
+    (12, (16, 9), 0.05),
+    (24, (16, 9), 0.05),
+    (32, (16, 9), 0.05),
+)
 SLOT_PARTS = ("colour", "kind", "action")
 
 
@@ -58,7 +65,11 @@ def heads() -> dict[str, tuple[str, ...]]:
         ("light", "LIGHTS"), ("weather", "WEATHERS"), ("road", "ROADS"), ("lanes", "LANES"), ("traffic_light", "TRAFFIC_LIGHTS"),
         ("pedestrian", "PEDESTRIANS"), ("ego", "EGO_ACTIONS"))}  # fmt: skip
     for where in truth.WHERES:
-        out |= {f"{where}.colour": ("none", *truth.COLOURS), f"{where}.kind": ("none", *truth.KINDS), f"{where}.action": ("none", *truth.actions_at(where))}
+        out |= {
+            f"{where}.colour": ("none", *truth.COLOURS),
+            f"{where}.kind": ("none", *truth.KINDS),
+            f"{where}.action": ("none", *truth.actions_at(where)),
+        }
     return out
 
 
@@ -76,7 +87,9 @@ def head_targets(t: truth.Truth) -> np.ndarray:
     return np.array(values, dtype=np.int16)
 
 
-NUM_CELL_CLASSES = 1 + len(truth.KINDS) * len(truth.COLOURS) + 1 + 2  # nothing, vehicles, pedestrian, red and green lamp
+NUM_CELL_CLASSES = (
+    1 + len(truth.KINDS) * len(truth.COLOURS) + 1 + 2
+)  # nothing, vehicles, pedestrian, red and green lamp
 NUM_MOTION = 12
 
 
@@ -194,7 +207,15 @@ def training_clip(seed: int, maker: SequenceMaker, shape: int | None = None) -> 
     return make_example(scene, shape, picture, indices, fps, maker, rng)
 
 
-def make_example(scene: Scene, shape: int, picture: np.ndarray, indices: np.ndarray, fps: float, maker: SequenceMaker, rng: np.random.Generator) -> Example:
+def make_example(
+    scene: Scene,
+    shape: int,
+    picture: np.ndarray,
+    indices: np.ndarray,
+    fps: float,
+    maker: SequenceMaker,
+    rng: np.random.Generator,
+) -> Example:
     """Adds sequences and targets to the sampled frames of a scene."""
     _, height, width = SHAPE_KEYS[shape]
     grid = (height // FACTOR, width // FACTOR)
@@ -222,10 +243,14 @@ def true_clip(seed: int, maker: SequenceMaker) -> tuple[Example, Scene]:
     scene = sample_scene(seed)
     width, height = SOURCES[int(rng.choice(len(SOURCES), p=SOURCE_SHARE))]
     fps = float(rng.choice(RATES[:4] if width < 1280 else RATES[:2]))
-    form = ClipFormat(codec="libx265" if rng.random() < 0.15 else "libx264", crf=int(rng.integers(20, 30)), preset="ultrafast")
+    form = ClipFormat(
+        codec="libx265" if rng.random() < 0.15 else "libx264", crf=int(rng.integers(20, 30)), preset="ultrafast"
+    )
     held = io.BytesIO()
     times_s = frame_times_s(scene, fps)
-    encode_frames(render_at(scene, times_s, width=width, height=height), times_s, held, fps=fps, form=form, container="mp4")
+    encode_frames(
+        render_at(scene, times_s, width=width, height=height), times_s, held, fps=fps, form=form, container="mp4"
+    )
     held.seek(0)
     shape = 0 if width * 3 > height * 4 else 1
     indices = sampled_indices(len(times_s), MIN_FRAMES)

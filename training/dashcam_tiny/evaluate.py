@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import torch
-from framefleet.scenes import sample_scene, truth
-from framefleet.scenes.captions import ATTRIBUTES, VEHICLE_ATTRIBUTES, attributes_of, caption_of, mean_score, parse_caption, score
-from framefleet.scenes.truth import Truth
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 from model import read, see
+
+from framefleet.scenes import sample_scene, truth
+from framefleet.scenes.captions import ATTRIBUTES, attributes_of, caption_of, mean_score, parse_caption, score
+from framefleet.scenes.truth import Truth
 
 MAX_NEW_TOKENS = 90
 MIRRORED = {
@@ -59,7 +66,9 @@ def teacher_forced(model, clips: list, device: str, dtype) -> dict[str, float]:
 def _hidden(model, part: list, frames: np.ndarray, device: str, dtype):
     longest = max(int(c.lengths[0]) for c in part)
     ids = torch.from_numpy(np.stack([c.ids[0, :longest] for c in part])).long()
-    positions = torch.from_numpy(np.stack([c.positions[0, :, :longest] for c in part])).long().transpose(0, 1).to(device)
+    positions = (
+        torch.from_numpy(np.stack([c.positions[0, :, :longest] for c in part])).long().transpose(0, 1).to(device)
+    )
     with torch.autocast(device, dtype=dtype, enabled=device == "cuda"):
         visual, deep = see(model, torch.from_numpy(frames).to(device), dtype=dtype)
         return read(model, ids.to(device), positions, visual, deep), ids, longest
@@ -136,13 +145,19 @@ def summary(pairs: list[tuple[Truth, str]]) -> dict:
         "right": {name: round(rates[name], 4) for name in ATTRIBUTES if name in rates},
         "chance": _chance(pairs),
         "direction_right_of_told": _direction(pairs),
+        "right_where_order_decides": _order_decided(pairs),
     }
     seen = [(v, parse_caption(text).get(f"{v.where}.colour")) for t, text in pairs for v in t.vehicles]
     out["colour_right"] = {c: _share([said == c for v, said in seen if v.colour == c]) for c in truth.COLOURS}
     red_blue = [said == v.colour for v, said in seen if v.colour in ("red", "blue")]
     lit = [parse_caption(text)["traffic_light"] == t.traffic_light for t, text in pairs if t.traffic_light != "none"]
     out["colour_right_on_red_and_blue"], out["traffic_light_right_where_there"] = _share(red_blue), _share(lit)
-    wrong = Counter((k, v, parse_caption(text).get(k, "-")) for t, text in pairs for k, v in attributes_of(t).items() if parse_caption(text).get(k) != v)
+    wrong = Counter(
+        (k, v, parse_caption(text).get(k, "-"))
+        for t, text in pairs
+        for k, v in attributes_of(t).items()
+        if parse_caption(text).get(k) != v
+    )
     out["commonest_errors"] = [[*k, n] for k, n in wrong.most_common(12)]
     return out
 
@@ -176,6 +191,26 @@ def _direction(pairs: list[tuple[Truth, str]]) -> dict[str, float | None]:
     out = {}
     for name, told in _keyed(pairs).items():
         hits = [a == b for a, b in told if a in MIRRORED and b in (a, MIRRORED[a])]
-        if hits and name not in VEHICLE_ATTRIBUTES:
+        if hits:
             out[name] = _share(hits)
     return out
+
+
+def _order_decided(pairs: list[tuple[Truth, str]]) -> dict[str, float | None]:
+    """Shares right over the true values that are another value played backwards."""
+    told = {name: [a == b for a, b in values if a in MIRRORED] for name, values in _keyed(pairs).items()}
+    return {name: _share(right) for name, right in told.items() if right}
+
+
+def main() -> None:
+    """Recounts result.json from the captions that a run wrote beside it: `python evaluate.py run/`."""
+    folder = Path(sys.argv[1])
+    result = json.loads((folder / "result.json").read_text())
+    for name in ("as_is", "frames_shuffled", "red_blue_swapped"):
+        told = json.loads((folder / f"{name}_captions.json").read_text())
+        result[name] = summary([(sample_scene(int(seed)).truth, text) for seed, text in told.items()])
+    (folder / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

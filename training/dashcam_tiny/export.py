@@ -69,11 +69,16 @@ def main() -> None:
     )  # fmt: skip
     fast.save_pretrained(out)
     settings = json.loads((out / "tokenizer_config.json").read_text())
-    write_json(out / "tokenizer_config.json", {**settings, "tokenizer_class": "PreTrainedTokenizerFast"})  # known to every release
+    write_json(
+        out / "tokenizer_config.json", {**settings, "tokenizer_class": "PreTrainedTokenizerFast"}
+    )  # known to every release
     (out / "chat_template.jinja").write_text(CHAT_TEMPLATE)
     write_json(out / "preprocessor_config.json", IMAGE)
     write_json(out / "video_preprocessor_config.json", VIDEO)
-    write_json(out / "processor_config.json", {"processor_class": "Qwen3VLProcessor", "image_processor": IMAGE, "video_processor": VIDEO})
+    write_json(
+        out / "processor_config.json",
+        {"processor_class": "Qwen3VLProcessor", "image_processor": IMAGE, "video_processor": VIDEO},
+    )
     for file in sorted(out.iterdir()):
         print(f"{file.stat().st_size:>10} {file.name}")
 

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
 from clips import HEADS, MAX_TOKENS, NUM_MOTION, SHAPE_KEYS, SHAPES_TRAINED, VARIANTS, training_clip, true_clip
 
 SLOT_BYTES = max(n * h * w * 3 for n, h, w in SHAPE_KEYS)
@@ -37,7 +36,11 @@ def _work(rank: int, count: int, first_seed: int, eval_seeds: list[int], memory:
     while True:
         try:
             seed = eval_seeds[step] if step < len(eval_seeds) else None
-            made = true_clip(seed, maker)[0] if seed is not None else training_clip(first_seed + rank + count * step, maker)
+            made = (
+                true_clip(seed, maker)[0]
+                if seed is not None
+                else training_clip(first_seed + rank + count * step, maker)
+            )
             slot = free.get(timeout=600)
             at = slot * SLOT_BYTES
             held[at : at + made.frames.nbytes] = made.frames.reshape(-1)
@@ -81,7 +84,17 @@ class Ring:
 class Feed:
     """Starts the workers and moves finished clips into the rings on a thread of its own."""
 
-    def __init__(self, *, workers: int, capacity: int, device: str, first_seed: int, eval_seeds: list[int], eval_workers: int, slots: int = 96) -> None:
+    def __init__(
+        self,
+        *,
+        workers: int,
+        capacity: int,
+        device: str,
+        first_seed: int,
+        eval_seeds: list[int],
+        eval_workers: int,
+        slots: int = 96,
+    ) -> None:
         context = mp.get_context("spawn")
         self.device = device
         # a container's /dev/shm may be small
@@ -96,7 +109,9 @@ class Feed:
         self.evaluation: dict[int, object] = {}
         shares = [eval_seeds[i::eval_workers] if i < eval_workers else [] for i in range(workers)]
         self.processes = [
-            context.Process(target=_work, args=(i, workers, first_seed, shares[i], path, self.free, self.ready), daemon=True)
+            context.Process(
+                target=_work, args=(i, workers, first_seed, shares[i], path, self.free, self.ready), daemon=True
+            )
             for i in range(workers)
         ]
         for process in self.processes:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
-from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
-
 from text import VOCAB_SIZE
+from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 PATCH, MERGE, PAIR = 16, 2, 2
 
@@ -38,7 +37,9 @@ def build(token_id, *, tiny: bool = False) -> Qwen3VLForConditionalGeneration:
     return Qwen3VLForConditionalGeneration(config).float()
 
 
-def patchify(frames: torch.Tensor, gain: torch.Tensor | None = None, bias: torch.Tensor | None = None, dtype=torch.float32) -> torch.Tensor:
+def patchify(
+    frames: torch.Tensor, gain: torch.Tensor | None = None, bias: torch.Tensor | None = None, dtype=torch.float32
+) -> torch.Tensor:
     """uint8 `[B, T, H, W, 3]` to normalized patches `[B, T/2, P, 1536]`, in the processor's order.
 
     `gain [B]` and `bias [B]` change contrast and brightness, for augmentation.
@@ -81,7 +82,9 @@ def _rotary(visual, r: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, tor
     return angles.cos(), angles.sin()
 
 
-def see(model, frames: torch.Tensor, gain=None, bias=None, dtype=torch.float32) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def see(
+    model, frames: torch.Tensor, gain=None, bias=None, dtype=torch.float32
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Visual tokens `[B, T/2, N, D]` of equal clips, and the deep-stack features of the same shape."""
     visual = model.model.visual
     b, t, h, w, _ = frames.shape
@@ -115,7 +118,9 @@ def _attend(attn, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torc
     return attn.proj(out.transpose(1, 2).reshape(n, p, d))
 
 
-def read(model, ids: torch.Tensor, positions: torch.Tensor, visual: torch.Tensor, deep: list[torch.Tensor]) -> torch.Tensor:
+def read(
+    model, ids: torch.Tensor, positions: torch.Tensor, visual: torch.Tensor, deep: list[torch.Tensor]
+) -> torch.Tensor:
     """Final hidden states `[B, L, D]`; `ids [B, L]`, `positions [3, B, L]`, padding on the right only."""
     language = model.model.language_model
     hidden = language.embed_tokens(ids).to(visual.dtype)

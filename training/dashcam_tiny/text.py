@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
 from framefleet.engine.prompts import PROMPTS, schema_instruction
 from framefleet.scenes import sample_scene
 from framefleet.scenes.captions import caption_of, short_caption_of
 from framefleet.scenes.truth import Truth
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SPECIAL = [
     "<|endoftext|>", "<|im_start|>", "<|im_end|>",
@@ -113,13 +114,17 @@ def make_tokenizer() -> Tokenizer:
     texts = [caption_of(sample_scene(i).truth) for i in range(3000)]
     texts += [answer_of(sample_scene(i).truth, k) for i in range(300) for k in ("short", "json")]
     texts += [sample_prompt(rng)[0] for _ in range(1500)]
-    texts += [f"<{t / 10:.1f} seconds>" for t in range(0, 300)] + ["system\nuser\nassistant\nYou are a helpful assistant."] * 50
+    texts += [f"<{t / 10:.1f} seconds>" for t in range(300)] + [
+        "system\nuser\nassistant\nYou are a helpful assistant."
+    ] * 50
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tok.decoder = decoders.ByteLevel()
     size = VOCAB_SIZE - len(SPECIAL)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tok.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, initial_alphabet=sorted(alphabet), show_progress=False))
+    tok.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=size, initial_alphabet=sorted(alphabet), show_progress=False)
+    )
     tok.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in SPECIAL])
     return tok
 
@@ -141,7 +146,15 @@ class SequenceMaker:
         self.video_pad = tokenizer.token_to_id("<|video_pad|>")
 
     def make(
-        self, prompt: str, answer: str, stamps_s: list[float], grid_hw: tuple[int, int], *, system: str = "", video_first: bool = True, wrapped: bool = True
+        self,
+        prompt: str,
+        answer: str,
+        stamps_s: list[float],
+        grid_hw: tuple[int, int],
+        *,
+        system: str = "",
+        video_first: bool = True,
+        wrapped: bool = True,
     ) -> Sequence:
         """One chat turn. `grid_hw`: visual tokens per frame pair, after merging.
 

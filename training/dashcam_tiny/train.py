@@ -70,7 +70,9 @@ def batch_of(ring, size: int, rng: np.random.Generator, device: str) -> dict:
     starts, lengths = ring.starts[rows, variants], ring.lengths[rows, variants]
     longest = int(-(-lengths.max() // 16) * 16)
     r, v = (torch.from_numpy(x).to(device) for x in (rows, variants))
-    at = np.concatenate([np.arange(s - 1, n - 1) + b * longest for b, (s, n) in enumerate(zip(starts, lengths, strict=True))])
+    at = np.concatenate(
+        [np.arange(s - 1, n - 1) + b * longest for b, (s, n) in enumerate(zip(starts, lengths, strict=True))]
+    )
     return {
         "frames": ring.frames[r],
         "ids": ring.ids[r, v, :longest].long(),
@@ -102,8 +104,12 @@ def losses(model, aux: Aux, batch: dict, dtype, *, augment: bool = True) -> dict
     out["heads"] = sum(F.cross_entropy(p, batch["heads"][:, i]) for i, p in enumerate(parts)) / len(parts)
     weights = torch.full((NUM_CELL_CLASSES,), 1.0, device=device)
     weights[0] = 0.15
-    out["cells"] = F.cross_entropy(aux.cells(visual).float().reshape(-1, NUM_CELL_CLASSES), batch["cells"].reshape(-1), weights)
-    last = flat[(batch["ids"].reshape(-1) == model.config.video_token_id).nonzero().squeeze(1)].view(*visual.shape)[:, :, -1]
+    out["cells"] = F.cross_entropy(
+        aux.cells(visual).float().reshape(-1, NUM_CELL_CLASSES), batch["cells"].reshape(-1), weights
+    )
+    last = flat[(batch["ids"].reshape(-1) == model.config.video_token_id).nonzero().squeeze(1)].view(*visual.shape)[
+        :, :, -1
+    ]
     known = torch.isfinite(batch["motion"])
     error = F.smooth_l1_loss(aux.motion(last).float(), batch["motion"].nan_to_num(), reduction="none")
     out["motion"] = (error * known).sum() / known.sum()
@@ -119,15 +125,27 @@ def facts() -> dict:
     import transformers
 
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    driver = said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if torch.cuda.is_available() else ""
-    return {"card": card, "driver": driver, "torch": torch.__version__, "transformers": transformers.__version__, "python": platform.python_version()}
+    driver = (
+        said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if torch.cuda.is_available() else ""
+    )
+    return {
+        "card": card,
+        "driver": driver,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def save(model, average: list[torch.Tensor], path: Path) -> None:
     """The averaged weights in bfloat16, under transformers' names."""
     names = [n for n, _ in model.named_parameters()]
     half = path.with_suffix(".part")
-    save_file({n: p.to(torch.bfloat16).cpu().contiguous() for n, p in zip(names, average, strict=True)}, half, metadata={"format": "pt"})
+    save_file(
+        {n: p.to(torch.bfloat16).cpu().contiguous() for n, p in zip(names, average, strict=True)},
+        half,
+        metadata={"format": "pt"},
+    )
     half.replace(path)
 
 
@@ -201,7 +219,15 @@ def run(a, feed: Feed, note, began: float, out: Path, device: str, dtype) -> Non
         if now - shown > (8 if not a.smoke else 3) or step == 1:
             shown = now
             values = {k: round(float(v.detach()), 4) for k, v in found.items()}
-            note(step=step, fresh=feed.seen, drawn=step * a.batch, shape=ring.shape, lr=round(rate, 6), norm=round(float(norm), 2), **values)
+            note(
+                step=step,
+                fresh=feed.seen,
+                drawn=step * a.batch,
+                shape=ring.shape,
+                lr=round(rate, 6),
+                norm=round(float(norm), 2),
+                **values,
+            )
         if now - saved > 60:
             saved = now
             save(model, average, out / "weights.safetensors")
@@ -212,8 +238,16 @@ def run(a, feed: Feed, note, began: float, out: Path, device: str, dtype) -> Non
     with torch.no_grad():
         for p, mean in zip(params, average, strict=True):
             p.copy_(mean.to(torch.bfloat16).to(p.dtype))
-    result = {"facts": facts(), "settings": vars(a), "steps": step, "fresh_clips": feed.seen, "clips_drawn": step * a.batch}
-    for line in evaluate.conditions(model, tokenizer, dict(feed.evaluation), device, dtype, deadline=began + a.minutes * 60 - 5):
+    result = {
+        "facts": facts(),
+        "settings": vars(a),
+        "steps": step,
+        "fresh_clips": feed.seen,
+        "clips_drawn": step * a.batch,
+    }
+    for line in evaluate.conditions(
+        model, tokenizer, dict(feed.evaluation), device, dtype, deadline=began + a.minutes * 60 - 5
+    ):
         for name in [n for n in line if n.endswith("_captions")]:
             (out / f"{name}.json").write_text(json.dumps(line.pop(name), indent=0))
         result |= line

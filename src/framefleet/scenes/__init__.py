@@ -24,16 +24,16 @@ from framefleet.scenes.sampler import sample_scene
 from framefleet.scenes.truth import Scene, Truth, Vehicle
 
 if TYPE_CHECKING:
+    from framefleet.scenes.drawing import frame_times_s, render, render_at
     from framefleet.scenes.encode import ClipFormat, write_clip
-    from framefleet.scenes.render import frame_times_s, render, render_at
     from framefleet.scenes.gallery import SampleClip, sample_clips
 
 _LAZY = {
     "ClipFormat": "encode",
     "write_clip": "encode",
-    "frame_times_s": "render",
-    "render": "render",
-    "render_at": "render",
+    "frame_times_s": "drawing",
+    "render": "drawing",
+    "render_at": "drawing",
     "SampleClip": "gallery",
     "sample_clips": "gallery",
 }
@@ -53,8 +53,8 @@ __all__ = [
     "parse_caption",
     "render",
     "render_at",
-    "sample_scene",
     "sample_clips",
+    "sample_scene",
     "score",
     "short_caption_of",
     "truth_of",

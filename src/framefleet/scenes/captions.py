@@ -69,7 +69,7 @@ _EGO = re.compile(rf"ego vehicle {_one_of(t.EGO_ACTIONS)}")
 
 
 def parse_caption(text: str) -> dict[str, str]:
-    """The attributes that a caption names, as `attributes_of` writes them; what it says wrongly or not at all is absent.
+    """The attributes that a caption names, as `attributes_of` writes them; what it does not say is absent.
 
     A pedestrian or a traffic light that is not mentioned reads as "none": the full caption names both when there.
     """

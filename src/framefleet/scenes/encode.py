@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framefleet.errors import ConfigError
-from framefleet.scenes.render import frame_times_s, render_at
+from framefleet.scenes.drawing import frame_times_s, render_at
 from framefleet.scenes.truth import Scene
 
 TIME_BASE = Fraction(1, 60_000)  # MPEG-4 part 2 allows at most 65535
@@ -102,7 +102,13 @@ def encode_frames(
 
 def _mux(output: Any, frames: Iterator[Image], times_s: Floats, fps: float, form: ClipFormat) -> None:
     stream: Any = None
-    audio = output.add_stream("aac" if "mp4" in output.format.name or "mov" in output.format.name else "libopus", rate=48_000) if form.audio else None
+    audio = (
+        output.add_stream(
+            "aac" if "mp4" in output.format.name or "mov" in output.format.name else "libopus", rate=48_000
+        )
+        if form.audio
+        else None
+    )
     reformatter = av.video.reformatter.VideoReformatter()
     for frame, time_s in zip(frames, times_s, strict=True):
         if stream is None:

@@ -60,7 +60,7 @@ def sample_clips(folder: Path | None = None) -> list[SampleClip]:
 
 
 def chosen_scenes(count: int = NUM_SAMPLES) -> list[Scene]:
-    """Scenes for variety, by a fixed rule: seeds upward, each kept if it shows a value that fewer than two so far show."""
+    """Scenes for variety by a fixed rule: seeds upward, each kept if it shows a value that fewer than two show yet."""
     shown: Counter[tuple[str, str]] = Counter()
     chosen: list[Scene] = []
     seed = FIRST_SEED
@@ -81,7 +81,9 @@ def write_samples(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     entries = []
     for number, (scene, (width, height, fps), codec) in enumerate(_plan()):
-        form = ClipFormat(codec=codec, crf=28, preset="slow", gop=fps * 4, options={"tag": "hvc1"} if codec == "libx265" else {})
+        form = ClipFormat(
+            codec=codec, crf=28, preset="slow", gop=fps * 4, options={"tag": "hvc1"} if codec == "libx265" else {}
+        )
         name = f"scene_{number:02d}_{height}p_{'hevc' if codec == 'libx265' else 'h264'}.mp4"
         write_clip(scene, folder / name, width=width, height=height, fps=fps, form=replace(form, audio=number % 6 == 0))
         entries.append(

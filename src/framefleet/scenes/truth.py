@@ -91,7 +91,9 @@ class Truth:
         _check("ego action", self.ego, EGO_ACTIONS)
         order = [WHERES.index(v.where) for v in self.vehicles]
         if order != sorted(set(order)):
-            raise ConfigError("vehicles out of order or two at one place", given=str(self.vehicles), allowed=str(WHERES))
+            raise ConfigError(
+                "vehicles out of order or two at one place", given=str(self.vehicles), allowed=str(WHERES)
+            )
         for problem in _clashes(self):
             raise ConfigError("the drawn world has no such scene", given=problem)
 

@@ -73,12 +73,14 @@ class Look:
         """Scenery of this paint `[..., 3]` at this depth `[...]`."""
         depth = np.asarray(depth_m, dtype=np.float64)[..., None]
         veil = 1 - np.exp(-depth / self.fog_range_m)
-        return (colour * self.ambient) * (1 - veil) + self.fog * veil
+        shaded: Floats = (colour * self.ambient) * (1 - veil) + self.fog * veil
+        return shaded
 
     def object_shade(self, colour: Floats, depth_m: float) -> Floats:
         """Vehicles and people: lit by our headlights, and never wholly lost in fog."""
         veil = min(0.45, 1 - np.exp(-depth_m / (self.fog_range_m * 1.8)))
-        return np.clip(colour * self.headlight, 0, 255) * (1 - veil) + self.fog * veil
+        shaded: Floats = np.clip(colour * self.headlight, 0, 255) * (1 - veil) + self.fog * veil
+        return shaded
 
 
 _SKIES = {  # low, high, ambient, headlight
@@ -146,31 +148,32 @@ def _road_edges(scene: Scene) -> tuple[float, float]:
     return (-half - LANE_WIDTH_M, half + LANE_WIDTH_M if scene.truth.lanes == "multi-lane" else half)
 
 
-def _flat(x0: float, x1: float, z0: float, z1: float) -> list[list[float]]:
-    return [[x0, 0, z0], [x1, 0, z0], [x1, 0, z1], [x0, 0, z1]]
+_Quad = list[list[float]]
+_Paint = tuple[float, float, float] | Floats
+_Quads = list[tuple[_Quad, _Paint]]
+_Feet = list[list[float]]
+_Stretch = tuple[float, float]
+"""From and to, along a road."""
 
 
-def _upright(x0: float, z0: float, x1: float, z1: float, high: float, low: float = 0.0) -> list[list[float]]:
-    return [[x0, low, z0], [x1, low, z1], [x1, high, z1], [x0, high, z0]]
+def _flat(x: _Stretch, z: _Stretch) -> _Quad:
+    return [[x[0], 0, z[0]], [x[1], 0, z[0]], [x[1], 0, z[1]], [x[0], 0, z[1]]]
 
 
-_Quads = list[tuple[list[list[float]], tuple[float, float, float] | Floats]]
+def _upright(x: _Stretch, z: _Stretch, *, high: float, low: float = 0.0) -> _Quad:
+    """A wall from (x0, z0) to (x1, z1)."""
+    return [[x[0], low, z[0]], [x[1], low, z[1]], [x[1], high, z[1]], [x[0], high, z[0]]]
 
 
 def world_of(scene: Scene, motion: Motion) -> World:
     """Everything that stands still, for the whole of a scene's drive."""
     rng = np.random.default_rng([scene.seed, 0x3A9])
-    turn = scene.truth.ego in EGO_TURNS
-    start, end = -15.0, motion.total_travel_m + SIGHT_M
-    arms = [(start, end)] if not turn else [(start, motion.pivot_m), (motion.pivot_m, end)]
-    ground = _arm_ground(scene, rng.uniform(0, DASH_PERIOD_M), start, end, gap=motion.pivot_m if turn else None)
-    walls: _Quads = []
-    trees: list[list[float]] = []
-    for a, b in arms:
-        _line_road(scene, rng, a, b, walls, trees, gap=motion.pivot_m if turn else None)
-    if turn:
-        far = 60.0 + SIGHT_M
-        cross, cross_walls, cross_trees = _crossing(scene, rng, motion.pivot_m, far)
+    gap = motion.pivot_m if scene.truth.ego in EGO_TURNS else None
+    road = (-15.0, motion.total_travel_m + SIGHT_M)
+    ground = _surface(scene, rng.uniform(0, DASH_PERIOD_M), road, gap)
+    walls, trees = _roadsides(scene, rng, road, gap)
+    if gap is not None:
+        cross, cross_walls, cross_trees = _crossing(scene, rng, gap)
         ground = cross + ground
         walls += cross_walls
         trees += cross_trees
@@ -192,87 +195,88 @@ def _pack(quads: _Quads) -> tuple[Floats, Floats]:
     )
 
 
-def _arm_ground(scene: Scene, phase: float, start: float, end: float, gap: float | None) -> _Quads:
+def _surface(scene: Scene, phase: float, road: _Stretch, gap: float | None) -> _Quads:
     """Asphalt, pavement and markings of a straight road; none of the markings inside a crossing at `gap`."""
     left, right = _road_edges(scene)
     quads: _Quads = []
     if scene.truth.road == "urban road":
-        quads += [(_flat(left - 2.2, right + 2.2, start, end), (178, 176, 170))]
+        quads += [(_flat((left - 2.2, right + 2.2), road), (178, 176, 170))]
     asphalt = (88, 88, 92) if scene.truth.road != "highway" else (104, 104, 108)
-    quads.append((_flat(left, right, start, end), asphalt))
-    spans = [(start, end)] if gap is None else [(start, gap + left), (gap + right, end)]
-    for a, b in spans:
+    quads.append((_flat((left, right), road), asphalt))
+    for part in [road] if gap is None else [(road[0], gap + left), (gap + right, road[1])]:
         for edge, inward in ((left, 0.2), (right, -0.2)):
-            x0, x1 = sorted((edge + inward, edge + 2 * inward))
-            quads.append((_flat(x0, x1, a, b), (235, 235, 228)))
+            near, far = sorted((edge + inward, edge + 2 * inward))
+            quads.append((_flat((near, far), part), (235, 235, 228)))
     lines = [-LANE_WIDTH_M / 2] + ([LANE_WIDTH_M / 2] if scene.truth.lanes == "multi-lane" else [])
-    for z in np.arange(start - phase, end, DASH_PERIOD_M):
-        inside = gap is not None and gap + left - _DASH_M < z < gap + right
-        quads += [(_flat(x - 0.13, x + 0.13, z, z + _DASH_M), (240, 240, 232)) for x in lines if not inside]
+    for z in np.arange(road[0] - phase, road[1], DASH_PERIOD_M):
+        if gap is None or not gap + left - _DASH_M < z < gap + right:
+            quads += [(_flat((x - 0.13, x + 0.13), (z, z + _DASH_M)), (240, 240, 232)) for x in lines]
     return quads
 
 
-def _line_road(
-    scene: Scene, rng: np.random.Generator, start: float, end: float, walls: _Quads, trees: list[list[float]], gap: float | None
-) -> None:
-    """Houses, trees or guard rails on both sides, none within a crossing."""
+def _roadsides(scene: Scene, rng: np.random.Generator, road: _Stretch, gap: float | None) -> tuple[_Quads, _Feet]:
+    """Houses, trees or guard rails on both sides, none within a crossing at `gap`."""
     left, right = _road_edges(scene)
-    clear = 0.0 if gap is None else right + 4.0
-    a, b = (start, end) if gap is None else (start, gap - clear) if start < gap - 1 else (gap + clear, end)
-    for side, edge in ((-1, left), (1, right)):
-        if scene.truth.road == "urban road":
-            _houses(rng, side, edge + side * 3.2, a, b, walls)
-        elif scene.truth.road == "country road":
-            foot = edge + side * 3.4
-            trees += [[foot + side * rng.uniform(0, 3), 0.0, z] for z in _spots(rng, a, b, 7.0)]
-        else:
-            _rail(rng, side, edge + side * 1.1, a, b, walls)
-
-
-def _spots(rng: np.random.Generator, start: float, end: float, step: float) -> list[float]:
-    return [float(z + rng.uniform(-0.3, 0.3) * step) for z in np.arange(start + step / 2, end, step)]
-
-
-def _houses(rng: np.random.Generator, side: int, x: float, start: float, end: float, walls: _Quads) -> None:
-    cuts = [start]
-    while cuts[-1] < end:
-        cuts.append(cuts[-1] + rng.uniform(7, 14))
-    for z0, z1 in pairwise(cuts):
-        colour = rng.uniform(95, 205) * np.array([1.0, rng.uniform(0.86, 1.0), rng.uniform(0.74, 0.98)])
-        high, depth = rng.uniform(5, 14), x + side * 9
-        z1 = z1 - rng.uniform(0.6, 2.5)  # noqa: PLW2901 - a gap between houses
-        walls.append((_upright(x, z0, x, z1, high), colour * 0.85))
-        walls.append((_upright(x, z0, depth, z0, high), colour))
-        for floor in np.arange(1.6, high - 1.4, 2.8):  # a row of windows on the side that faces the road
-            walls.append((_upright(x - side * 0.02, z0 + 0.8, x - side * 0.02, z1 - 0.8, floor + 1.3, floor), colour * 0.45))
-
-
-def _rail(rng: np.random.Generator, side: int, x: float, start: float, end: float, walls: _Quads) -> None:
-    for z in np.arange(start, end, 6.0):
-        walls.append((_upright(x, z, x, z + 6.0, 0.85, 0.5), (188, 190, 196)))
-        walls.append((_upright(x - 0.08, z, x + 0.08, z, 0.85), (130, 130, 136)))
-    for z in _spots(rng, start, end, 21.0):  # lamp posts
-        foot = x + side * 1.2
-        walls.append((_upright(foot - 0.12, z, foot + 0.12, z, 8.0), (120, 122, 128)))
-        walls.append((_upright(foot - side * 2.2, z, foot, z, 8.0, 7.75), (120, 122, 128)))
-
-
-def _crossing(
-    scene: Scene, rng: np.random.Generator, pivot: float, far: float
-) -> tuple[_Quads, _Quads, list[list[float]]]:
-    """The crossing road: the same arms, a quarter turn around the pivot."""
-    phase = rng.uniform(0, DASH_PERIOD_M)
-    ground = _arm_ground(scene, phase, -far, far, gap=0.0)
+    clear = right + 4.0
     walls: _Quads = []
-    trees: list[list[float]] = []
-    for a, b in ((-far, 0.0), (0.0, far)):
-        _line_road(scene, rng, a, b, walls, trees, gap=0.0)
+    trees: _Feet = []
+    for part in [road] if gap is None else [(road[0], gap - clear), (gap + clear, road[1])]:
+        for side, edge in ((-1, left), (1, right)):
+            if scene.truth.road == "urban road":
+                walls += _houses(rng, side, edge + side * 3.2, part)
+            elif scene.truth.road == "country road":
+                foot = edge + side * 3.4
+                trees += [[foot + side * rng.uniform(0, 3), 0.0, z] for z in _spots(rng, part, 7.0)]
+            else:
+                walls += _rail(rng, side, edge + side * 1.1, part)
+    return walls, trees
+
+
+def _spots(rng: np.random.Generator, part: _Stretch, step: float) -> list[float]:
+    return [float(z + rng.uniform(-0.3, 0.3) * step) for z in np.arange(part[0] + step / 2, part[1], step)]
+
+
+def _houses(rng: np.random.Generator, side: int, x: float, part: _Stretch) -> _Quads:
+    """A row of house fronts along x, each with the wall that faces back and rows of windows."""
+    walls: _Quads = []
+    cuts = [part[0]]
+    while cuts[-1] < part[1]:
+        cuts.append(cuts[-1] + rng.uniform(7, 14))
+    for start, next_start in pairwise(cuts):
+        colour = rng.uniform(95, 205) * np.array([1.0, rng.uniform(0.86, 1.0), rng.uniform(0.74, 0.98)])
+        high, behind = rng.uniform(5, 14), x + side * 9
+        end = next_start - rng.uniform(0.6, 2.5)
+        walls.append((_upright((x, x), (start, end), high=high), colour * 0.85))
+        walls.append((_upright((x, behind), (start, start), high=high), colour))
+        pane = x - side * 0.02
+        for low in np.arange(1.6, high - 1.4, 2.8):
+            walls.append((_upright((pane, pane), (start + 0.8, end - 0.8), high=low + 1.3, low=low), colour * 0.45))
+    return walls
+
+
+def _rail(rng: np.random.Generator, side: int, x: float, part: _Stretch) -> _Quads:
+    """A guard rail with its posts, and lamp posts behind it."""
+    walls: _Quads = []
+    for z in np.arange(*part, 6.0):
+        walls.append((_upright((x, x), (z, z + 6.0), high=0.85, low=0.5), (188, 190, 196)))
+        walls.append((_upright((x - 0.08, x + 0.08), (z, z), high=0.85), (130, 130, 136)))
+    for z in _spots(rng, part, 21.0):
+        foot = x + side * 1.2
+        walls.append((_upright((foot - 0.12, foot + 0.12), (z, z), high=8.0), (120, 122, 128)))
+        walls.append((_upright((foot - side * 2.2, foot), (z, z), high=8.0, low=7.75), (120, 122, 128)))
+    return walls
+
+
+def _crossing(scene: Scene, rng: np.random.Generator, pivot: float) -> tuple[_Quads, _Quads, _Feet]:
+    """The crossing road: the same arms, a quarter turn around the pivot."""
+    road = (-60.0 - SIGHT_M, 60.0 + SIGHT_M)
+    ground = _surface(scene, rng.uniform(0, DASH_PERIOD_M), road, 0.0)
+    walls, trees = _roadsides(scene, rng, road, 0.0)
 
     def turned(p: list[float]) -> list[float]:
         return [p[2], p[1], pivot + p[0]]
 
-    return (
-        [([turned(p) for p in quad], c) for quad, c in ground],
-        [([turned(p) for p in quad], c) for quad, c in walls],
-        [turned(t) for t in trees],
-    )
+    def turned_all(quads: _Quads) -> _Quads:
+        return [([turned(p) for p in quad], paint) for quad, paint in quads]
+
+    return turned_all(ground), turned_all(walls), [turned(foot) for foot in trees]

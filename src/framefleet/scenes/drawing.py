@@ -89,7 +89,13 @@ class _Painter:
     def disc(self, image: Image, centre: Floats, radius: float, colour: Any) -> None:
         x, y = _fixed(centre)
         cv2.circle(
-            image, (int(x), int(y)), max(1, round(radius * (1 << _SHIFT))), tuple(map(float, colour)), -1, cv2.LINE_AA, _SHIFT
+            image,
+            (int(x), int(y)),
+            max(1, round(radius * (1 << _SHIFT))),
+            tuple(map(float, colour)),
+            -1,
+            cv2.LINE_AA,
+            _SHIFT,
         )
 
     # --- layers -------------------------------------------------------------------------------------------------
@@ -170,21 +176,27 @@ class _Painter:
         paint = self.look.object_shade(world.PAINTS[path.vehicle.colour], z)
         dark, glass = (self.look.object_shade(np.array(c), z) for c in ((25.0, 25.0, 28.0), (40.0, 48.0, 58.0)))
         half = shape.width_m / 2
-        shadow = np.array([[x - half, 0, z], [x + half, 0, z], [x + half, 0, z + shape.length_m], [x - half, 0, z + shape.length_m]])
+        shadow = np.array(
+            [[x - half, 0, z], [x + half, 0, z], [x + half, 0, z + shape.length_m], [x - half, 0, z + shape.length_m]]
+        )
         self.fill(image, self.project(shadow), self.look.shade(np.array([28.0, 28.0, 30.0]), z))
-        self._flank(image, x, z, shape, paint, glass)
+        self._flank(image, x, z, shape, paint=paint, glass=glass)
         for wheel in (-1, 1):
             edge = sorted((wheel * half, wheel * (half - 0.35)))
             self._box(image, x, z, (edge[0], edge[1], 0.0, 0.6), dark)
         self._box(image, x, z, (-half, half, shape.floor_m, shape.shoulder_m), paint)
-        self._cabin(image, x, z, shape, paint, glass)
+        self._cabin(image, x, z, shape, paint=paint, glass=glass)
         self._tail_lights(image, x, z, shape, lit=bool(path.brakes[i]))
 
     def _lane_shift(self, i: int) -> float:
         """How far the ego vehicle has left the lane that the others are placed by."""
-        return float(self.motion.lateral_m[i] - self.motion.lateral_m[0]) if self.scene.truth.ego.startswith("changes") else 0.0
+        return (
+            float(self.motion.lateral_m[i] - self.motion.lateral_m[0])
+            if self.scene.truth.ego.startswith("changes")
+            else 0.0
+        )
 
-    def _flank(self, image: Image, x: float, z: float, shape: world.Shape, paint: Floats, glass: Floats) -> None:
+    def _flank(self, image: Image, x: float, z: float, shape: world.Shape, *, paint: Floats, glass: Floats) -> None:
         """The side that the camera sees past the rear."""
         half = shape.width_m / 2
         edge = x - half if x > half else x + half if x < -half else None
@@ -199,7 +211,7 @@ class _Painter:
         if shape.side_glass is not None:
             self.fill(image, self.project(side(*shape.side_glass)), glass * 0.9)
 
-    def _cabin(self, image: Image, x: float, z: float, shape: world.Shape, paint: Floats, glass: Floats) -> None:
+    def _cabin(self, image: Image, x: float, z: float, shape: world.Shape, *, paint: Floats, glass: Floats) -> None:
         half = shape.width_m / 2
         if shape.roof_m > shape.shoulder_m:  # a saloon: the roof is narrower than the body
             for inset, low, high, colour in ((0.0, 0.0, 0.0, paint), (0.14, 0.08, 0.1, glass)):
@@ -257,16 +269,25 @@ class _Painter:
         ends = start + length * np.array([[-0.25, 1.0]])
         lines = (np.stack([start, ends], axis=1) * (1 << _SHIFT)).astype(np.int32)
         colour = tuple(map(float, self.look.rain))
-        cv2.polylines(image, list(lines), isClosed=False, color=colour, thickness=max(1, round(0.8 * unit)), lineType=cv2.LINE_AA, shift=_SHIFT)
+        cv2.polylines(
+            image,
+            list(lines),
+            isClosed=False,
+            color=colour,
+            thickness=max(1, round(0.8 * unit)),
+            lineType=cv2.LINE_AA,
+            shift=_SHIFT,
+        )
 
 
 def _fixed(xy: Floats) -> NDArray[np.int32]:
     """Pixels to cv2's fixed point."""
-    return np.rint(np.minimum(np.maximum(xy, -8000.0), 8000.0) * (1 << _SHIFT)).astype(np.int32)
+    fixed: NDArray[np.int32] = np.rint(np.minimum(np.maximum(xy, -8000.0), 8000.0) * (1 << _SHIFT)).astype(np.int32)
+    return fixed
 
 
 def _clip_near(polygon: Floats) -> Floats:
-    """The part `[K, 3]` of a convex camera polygon that lies ahead of the near plane (Sutherland-Hodgman, one plane)."""
+    """The part `[K, 3]` of a convex camera polygon ahead of the near plane (Sutherland-Hodgman, one plane)."""
     kept: list[list[float]] = []
     corners = polygon.tolist()
     for a, b in zip(corners, corners[1:] + corners[:1], strict=True):
