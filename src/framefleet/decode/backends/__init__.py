@@ -11,6 +11,7 @@ BACKENDS = Registry(
         "pyav": "framefleet.decode.backends.pyav:PyAvBackend",
         "torchcodec": "framefleet.decode.backends.torchcodec:TorchCodecBackend",
         "opencv": "framefleet.decode.backends.opencv:OpenCvBackend",
+        "pynvvideocodec": "framefleet.decode.backends.pynvvideocodec:shared_backend",
         "fake": "framefleet.decode.backends.fake:FakeBackend",
     },
 )

@@ -53,8 +53,8 @@ def _visible_gpu() -> NvdecDevice:
 class PyNvVideoCodecBackend:
     """Frames through NVDEC. Keeps decoders between clips; safe to call from many threads at once.
 
-    `budget` bounds what its decoders take of the GPU's memory. By default one budget of 4 GiB (or
-    FRAMEFLEET_NVDEC_BUDGET) is shared by all instances that use the same device.
+    `budget` bounds what its decoders take of the GPU's memory (4 GiB by default); `lanes` their number (by default
+    three per NVDEC engine).
     """
 
     name = "pynvvideocodec"
@@ -107,6 +107,12 @@ class PyNvVideoCodecBackend:
             budget = self._budget or MemoryBudget(DEFAULT_BUDGET_BYTES, name="NVDEC memory")
             self._pool = LanePool(device.open_decoder, budget, lanes)
         return self._pool
+
+
+@cache
+def shared_backend() -> PyNvVideoCodecBackend:
+    """The one that `backend="pynvvideocodec"` means: its decoders stay warm between calls of this process."""
+    return PyNvVideoCodecBackend()
 
 
 def _refuse_index(index: FrameIndex) -> str | None:
