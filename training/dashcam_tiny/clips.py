@@ -43,7 +43,7 @@ SLOT_PARTS = ("colour", "kind", "action")
 
 
 def model_size(num_frames: int, height: int, width: int) -> tuple[int, int]:
-    """Height and width by Qwen3-VL's smart_resize with this model's budget (transformers, video_processing_qwen3_vl)."""
+    """Height and width by smart_resize (transformers, video_processing_qwen3_vl) with this model's budget."""
     h, w = round(height / FACTOR) * FACTOR, round(width / FACTOR) * FACTOR
     if num_frames * h * w > PIXEL_BUDGET:
         beta = math.sqrt(num_frames * height * width / PIXEL_BUDGET)
@@ -62,8 +62,8 @@ SHAPE_KEYS = [(n, *model_size(n, ah * 80, aw * 80)) for n, (aw, ah), _ in SHAPES
 def heads() -> dict[str, tuple[str, ...]]:
     """What the training-only attribute heads predict, and their classes."""
     out = {name: getattr(truth, values) for name, values in (
-        ("light", "LIGHTS"), ("weather", "WEATHERS"), ("road", "ROADS"), ("lanes", "LANES"), ("traffic_light", "TRAFFIC_LIGHTS"),
-        ("pedestrian", "PEDESTRIANS"), ("ego", "EGO_ACTIONS"))}  # fmt: skip
+        ("light", "LIGHTS"), ("weather", "WEATHERS"), ("road", "ROADS"), ("lanes", "LANES"),
+        ("traffic_light", "TRAFFIC_LIGHTS"), ("pedestrian", "PEDESTRIANS"), ("ego", "EGO_ACTIONS"))}  # fmt: skip
     for where in truth.WHERES:
         out |= {
             f"{where}.colour": ("none", *truth.COLOURS),
@@ -157,7 +157,8 @@ def roundtrip(frames: list[np.ndarray], rng: np.random.Generator, worst_crf: int
     codec = str(rng.choice(["libx264", "libx265", "mpeg4"], p=[0.86, 0.03, 0.11]))
     crf = int(rng.integers(16, worst_crf))
     form = ClipFormat(
-        codec=codec, crf=crf, preset="ultrafast" if rng.random() < 0.85 else "veryfast", b_frames=0 if codec == "mpeg4" else int(rng.integers(0, 3)),
+        codec=codec, crf=crf, preset="ultrafast" if rng.random() < 0.85 else "veryfast",
+        b_frames=0 if codec == "mpeg4" else int(rng.integers(0, 3)),
         matrix="bt709" if codec != "mpeg4" else "bt601", full_range=codec == "libx264" and rng.random() < 0.1,
         options={"qscale": str(int(rng.integers(2, 7)))} if codec == "mpeg4" else {},
     )  # fmt: skip
@@ -238,7 +239,7 @@ def make_example(
 
 
 def true_clip(seed: int, maker: SequenceMaker) -> tuple[Example, Scene]:
-    """An evaluation example that went the whole way: all frames, 480p to 1080p, H.264 or HEVC, decode, sample, resize."""
+    """An evaluation example that went the whole way: every frame, 480p to 1080p, H.264 or HEVC, decoded."""
     rng = np.random.default_rng([seed, 0xE7A1])
     scene = sample_scene(seed)
     width, height = SOURCES[int(rng.choice(len(SOURCES), p=SOURCE_SHARE))]

@@ -54,7 +54,7 @@ def teacher_forced(model, clips: list, device: str, dtype) -> dict[str, float]:
         group = [c for c in clips if c.shape == shape]
         for i in range(0, len(group), 125):
             part = group[i : i + 125]
-            hidden, ids, longest = _hidden(model, part, np.stack([c.frames for c in part]), device, dtype)
+            hidden, ids = _hidden(model, part, np.stack([c.frames for c in part]), device, dtype)
             said = model.lm_head(hidden).argmax(-1).cpu()
             for b, c in enumerate(part):
                 s, n = int(c.starts[0]), int(c.lengths[0])
@@ -71,7 +71,7 @@ def _hidden(model, part: list, frames: np.ndarray, device: str, dtype):
     )
     with torch.autocast(device, dtype=dtype, enabled=device == "cuda"):
         visual, deep = see(model, torch.from_numpy(frames).to(device), dtype=dtype)
-        return read(model, ids.to(device), positions, visual, deep), ids, longest
+        return read(model, ids.to(device), positions, visual, deep), ids
 
 
 @torch.no_grad()

@@ -27,17 +27,29 @@ from text import CHAT_TEMPLATE, SPECIAL, make_tokenizer
 
 _NORM = {
     "do_resize": True, "do_rescale": True, "do_normalize": True, "do_convert_rgb": True, "rescale_factor": 1 / 255,
-    "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 3, "patch_size": PATCH, "temporal_patch_size": PAIR, "merge_size": MERGE,
+    "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 3,
+    "patch_size": PATCH, "temporal_patch_size": PAIR, "merge_size": MERGE,
 }  # fmt: skip
 IMAGE = {
     **_NORM, "image_processor_type": "Qwen2VLImageProcessorFast", "processor_class": "Qwen3VLProcessor",
     "size": {"shortest_edge": MIN_PIXELS, "longest_edge": PIXEL_BUDGET // MAX_FRAMES},
 }  # fmt: skip
 VIDEO = {
-    **_NORM, "video_processor_type": "Qwen3VLVideoProcessor", "processor_class": "Qwen3VLProcessor", "do_sample_frames": True,
-    "fps": 2, "min_frames": MIN_FRAMES, "max_frames": MAX_FRAMES, "cap_pixels_per_frame": False, "return_metadata": False,
+    **_NORM, "video_processor_type": "Qwen3VLVideoProcessor", "processor_class": "Qwen3VLProcessor",
+    "do_sample_frames": True, "fps": 2, "min_frames": MIN_FRAMES, "max_frames": MAX_FRAMES,
+    "cap_pixels_per_frame": False, "return_metadata": False,
     "size": {"shortest_edge": MIN_PIXELS, "longest_edge": PIXEL_BUDGET},
 }  # fmt: skip
+
+
+# read by the embedded engine; the floor lies far below any drawn scene (-0.0001) and above real footage (-0.02)
+NOTICE = {
+    "notice": (
+        "dashcam_tiny knows only the drawn scenes of framefleet.scenes and says nothing true of real footage;"
+        " name a real model with --model (a folder or hub id) or --endpoint"
+    ),
+    "min_mean_logprob": -0.01,
+}
 
 
 def write_json(path: Path, value: dict) -> None:
@@ -60,12 +72,14 @@ def main() -> None:
         part.dtype = torch.bfloat16
     end, pad = tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id("<|endoftext|>")
     model.generation_config.update(
-        do_sample=False, temperature=None, top_p=None, top_k=None, eos_token_id=[end, pad], pad_token_id=pad, bos_token_id=pad, max_new_tokens=160,
+        do_sample=False, temperature=None, top_p=None, top_k=None, max_new_tokens=160,
+        eos_token_id=[end, pad], pad_token_id=pad, bos_token_id=pad,
     )  # fmt: skip
     model.save_pretrained(out)
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", additional_special_tokens=SPECIAL[1:],
-        model_max_length=8192, clean_up_tokenization_spaces=False, chat_template=CHAT_TEMPLATE,
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>",
+        additional_special_tokens=SPECIAL[1:], model_max_length=8192, clean_up_tokenization_spaces=False,
+        chat_template=CHAT_TEMPLATE,
     )  # fmt: skip
     fast.save_pretrained(out)
     settings = json.loads((out / "tokenizer_config.json").read_text())
@@ -75,6 +89,7 @@ def main() -> None:
     (out / "chat_template.jinja").write_text(CHAT_TEMPLATE)
     write_json(out / "preprocessor_config.json", IMAGE)
     write_json(out / "video_preprocessor_config.json", VIDEO)
+    write_json(out / "framefleet.json", NOTICE)
     write_json(
         out / "processor_config.json",
         {"processor_class": "Qwen3VLProcessor", "image_processor": IMAGE, "video_processor": VIDEO},

@@ -48,7 +48,7 @@ def _work(rank: int, count: int, first_seed: int, eval_seeds: list[int], memory:
             ready.put((slot, made, seed))
         except queue.Empty:
             return
-        except Exception as fault:  # one bad clip must not cost the worker
+        except Exception as fault:  # noqa: BLE001 - one bad clip must not cost the worker
             print(f"worker {rank} seed step {step}: {fault!r}", flush=True)
         step += 1
 

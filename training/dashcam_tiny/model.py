@@ -15,22 +15,31 @@ from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 PATCH, MERGE, PAIR = 16, 2, 2
 
 
+def _settings(**values):
+    return values
+
+
 def build(token_id, *, tiny: bool = False) -> Qwen3VLForConditionalGeneration:
     """A fresh model in float32. `token_id` maps a special token to its id; `tiny` is for rehearsals."""
-    text = dict(
+    end, pad = token_id("<|im_end|>"), token_id("<|endoftext|>")
+    text = _settings(
         vocab_size=VOCAB_SIZE, hidden_size=256, intermediate_size=416, num_hidden_layers=2 if tiny else 5,
         num_attention_heads=8, num_key_value_heads=4, head_dim=32, max_position_embeddings=8192,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5], "mrope_interleaved": True},
-        eos_token_id=token_id("<|im_end|>"), pad_token_id=token_id("<|endoftext|>"), bos_token_id=token_id("<|endoftext|>"),
+        rope_parameters=_settings(
+            rope_type="default", rope_theta=10000.0, mrope_section=[6, 5, 5], mrope_interleaved=True,
+        ),
+        eos_token_id=end, pad_token_id=pad, bos_token_id=pad,
         dtype="float32", initializer_range=0.02, tie_word_embeddings=False,
     )  # fmt: skip
-    vision = dict(
-        depth=2 if tiny else 6, hidden_size=160, intermediate_size=512, num_heads=5, out_hidden_size=256, patch_size=PATCH,
-        temporal_patch_size=PAIR, spatial_merge_size=MERGE, num_position_embeddings=256, initializer_range=0.02,
+    vision = _settings(
+        depth=2 if tiny else 6, hidden_size=160, intermediate_size=512, num_heads=5, out_hidden_size=256,
+        patch_size=PATCH, temporal_patch_size=PAIR, spatial_merge_size=MERGE, num_position_embeddings=256,
+        initializer_range=0.02,
         deepstack_visual_indexes=[1 if tiny else 3],
     )  # fmt: skip
     config = Qwen3VLConfig(
-        text_config=text, vision_config=vision, image_token_id=token_id("<|image_pad|>"), video_token_id=token_id("<|video_pad|>"),
+        text_config=text, vision_config=vision,
+        image_token_id=token_id("<|image_pad|>"), video_token_id=token_id("<|video_pad|>"),
         vision_start_token_id=token_id("<|vision_start|>"), vision_end_token_id=token_id("<|vision_end|>"),
         tie_word_embeddings=False, dtype="float32",
     )  # fmt: skip

@@ -59,7 +59,8 @@ _CLAUSES = (
     "Mention the road, the light and the weather.", "Say what the ego vehicle does.",
     "Name every vehicle with its colour, type, position and action.", "State the traffic light and whether it changes.",
     "Include pedestrians and their direction.", "Be concrete and factual.", "Do not guess.",
-    "Write 100 to 200 tokens.", "Use the present tense.", "Cover the setting, other road users, traffic lights and ego motion.",
+    "Write 100 to 200 tokens.", "Use the present tense.",
+    "Cover the setting, other road users, traffic lights and ego motion.",
     "Describe actions over time and in order.", "You are labelling driving footage.", "Answer in English.",
     "Note time of day, weather, lane count, hazards and interactions.", "No speculation, no lists.",
 )  # fmt: skip

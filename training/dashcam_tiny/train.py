@@ -167,8 +167,8 @@ def main() -> None:
         log.flush()
 
     feed = Feed(
-        workers=a.workers, capacity=a.capacity, device=device, first_seed=TRAIN_SEED, eval_seeds=list(EVAL_SEEDS)[: a.eval_clips],
-        eval_workers=max(1, a.workers // 3),
+        workers=a.workers, capacity=a.capacity, device=device, first_seed=TRAIN_SEED,
+        eval_seeds=list(EVAL_SEEDS)[: a.eval_clips], eval_workers=max(1, a.workers // 3),
     )  # fmt: skip
     try:
         run(a, feed, note, began, out, device, dtype)
