@@ -61,6 +61,8 @@ def test_missing_inputs_are_named_before_any_work(tmp_path: Path):
     touch(tmp_path, "a.mp4")
     with pytest.raises(SourceNotFound, match=r"b\.mp4.*c\.mp4"):
         Inputs([str(tmp_path / n) for n in ("a.mp4", "b.mp4", "c.mp4")]).check()
+    with pytest.raises(SourceNotFound, match="no such file"):
+        Inputs(["n" * 5000]).check()
     with pytest.raises(ConfigError, match="no input"):
         Inputs([])
 
@@ -91,6 +93,7 @@ def test_names_that_are_no_text_are_named_by_their_uri(tmp_path: Path):
     assert os.fsencode(source.location) == raw
     assert clip_name(source) == f"file://{tmp_path}/caf%E9%20%25.mp4"
     assert clip_name(source).encode()
+    assert list(Inputs([clip_name(source)])) == [source]  # and back again
 
 
 def test_plain_names_stay_as_they_are(tmp_path: Path):

@@ -45,6 +45,11 @@ def test_lines_of_bare_strings_will_do(tmp_path: Path):
     assert list(rows_of_manifest(str(tmp_path / "list.jsonl"), None)) == ["a.mp4", "b.mp4"]
 
 
+def test_rows_may_be_file_uris(tmp_path: Path):
+    (tmp_path / "list.csv").write_text("path\nfile:///a%20b%23.mp4\n")
+    assert [s.location for s in Inputs([str(tmp_path / "list.csv")])] == ["/a b#.mp4"]
+
+
 def test_remote_manifests():
     import fsspec
 

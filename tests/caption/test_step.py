@@ -249,6 +249,18 @@ def test_a_copy_is_of_the_words_not_of_the_work():
     assert (copy.digest, copy.clip, copy.text, copy.attempts, copy.seconds) == (twin.digest, twin.clip, "words", 0, {})
 
 
+def test_an_engine_cannot_file_its_record_under_another_window(clip: Path):
+    engine, work = fake_engine(), work_on(clip)
+    caption = engine.caption
+
+    async def careless(request, frames):
+        return msgspec.structs.replace(await caption(request, frames), digest="00" * 16, clip="elsewhere")
+
+    engine.caption = careless
+    record = done(work, engine=engine)
+    assert (record.digest, record.clip) == (work.request.digest, str(clip))
+
+
 def test_work_travels(clip: Path):
     work = work_on(clip, span=Span(0, 5))
     assert pickle.loads(pickle.dumps(work)) == work

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_from_bytes, urlsplit
+from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
 from framefleet.caption.manifest import MANIFEST_SUFFIXES, rows_of_manifest
 from framefleet.errors import ConfigError, SourceNotFound, SourceUnavailable
@@ -59,7 +59,7 @@ class Inputs:
     def __init__(self, inputs: Sequence[str], *, column: str | None = None) -> None:
         if not inputs:
             raise ConfigError("no input", allowed="files, folders, patterns, URLs, manifests")
-        self.inputs = tuple(inputs)
+        self.inputs = tuple(map(path_of_uri, inputs))
         self.column = column
         self.passed_over = PassedOver()
 
@@ -76,17 +76,17 @@ class Inputs:
 
     def check(self) -> None:
         """Raises SourceNotFound naming every local input that does not exist, before any work."""
-        missing = [one for one in self.inputs if "://" not in one and not Path(one).exists() and not _has_magic(one)]
+        missing = [one for one in self.inputs if "://" not in one and not _is_there(one) and not _has_magic(one)]
         if missing:
             raise SourceNotFound("no such file or folder", given=", ".join(map(repr, missing[:10])))
 
     def _all(self) -> Iterator[VideoSource]:
         self.check()
         for one in self.inputs:
-            if "://" in one and not Path(one).exists():
-                yield from self._remote(one)
-            elif Path(one).exists():
+            if _is_there(one):
                 yield from self._local(Path(one))
+            elif "://" in one:
+                yield from self._remote(one)
             else:
                 yield from self._local_pattern(one)
 
@@ -96,7 +96,8 @@ class Inputs:
         elif path.suffix.lower() in MANIFEST_SUFFIXES:
             base = Path(os.path.abspath(path)).parent  # noqa: PTH100  # resolve() would follow symbolic links
             for row in rows_of_manifest(str(path), self.column):
-                yield VideoSource.of(row) if "://" in row else local_source(base / row)
+                place = path_of_uri(row)
+                yield VideoSource.of(place) if "://" in place else local_source(base / place)
         else:
             yield local_source(path)
 
@@ -173,6 +174,11 @@ def local_source(path: str | os.PathLike[str]) -> VideoSource:
     return VideoSource("file", os.path.abspath(path))  # noqa: PTH100  # resolve() would follow symbolic links
 
 
+def path_of_uri(place: str) -> str:
+    """The path of a `file://` URI (as `clip_name` makes it); anything else as it is."""
+    return os.fsdecode(unquote_to_bytes(place.removeprefix("file://"))) if place.startswith("file:///") else place
+
+
 def source_of_location(location: str) -> VideoSource:
     """The clip that has this `location`; locations of files are absolute paths, so none looks like a URL."""
     return VideoSource("url" if "://" in location and not location.startswith("/") else "file", location)
@@ -186,6 +192,10 @@ def clip_name(source: VideoSource) -> str:
     except UnicodeEncodeError:
         return "file://" + quote_from_bytes(os.fsencode(source.location))
     return source.location
+
+
+def _is_there(place: str) -> bool:
+    return os.path.exists(place)  # noqa: PTH110  # unlike Path.exists it is False for a name too long for any file
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:

@@ -93,7 +93,12 @@ async def step(
     seconds = record.seconds | tries.clock.as_seconds()
     versions = record.versions | ({"model": work.request.revision} if work.request.revision else {})
     return msgspec.structs.replace(
-        record, attempts=record.attempts + tries.count - 1, seconds=seconds, versions=versions
+        record,
+        digest=work.request.digest,  # whatever an engine made of them: by these the window is found again
+        clip=work.request.clip,
+        attempts=record.attempts + tries.count - 1,
+        seconds=seconds,
+        versions=versions,
     )
 
 
