@@ -36,6 +36,21 @@ def faulty_pool(workers=1, **settings):
     assert pool.budget.held_bytes == 0, "frames nobody has are counted as in flight"
 
 
+FAKE = DecodeOptions(backend="fake", timeout_s=2, num_frames=4)
+
+
+def test_through_the_session_a_hang_and_a_crash_cost_their_clip_only(tmp_path):
+    with DecodePool(workers=1) as pool:
+        with pytest.raises(DecodeTimeout, match="worker was killed"):
+            pool.run("decode", b'fake:{"fault": "hang"}', FAKE)
+        with pytest.raises(DecoderLost, match="cost 2 workers"):
+            pool.run("decode", b'fake:{"fault": "crash"}', FAKE)
+        once = b'fake:{"fault": "crash", "once": "%s"}' % str(tmp_path / "mark").encode()
+        assert len(pool.run("decode", once, FAKE)) == 4
+        assert {offence.backend for offence in pool.quarantined} == {"fake"}
+        assert pool.load.workers_lost == 4
+
+
 def still_works(pool):
     return len(pool.run("decode", "fine")) == 4
 
@@ -267,9 +282,7 @@ if sys.argv[1] != "leave":
 def test_workers_die_with_their_parent(way):
     """SIGKILL of the parent while the worker is idle or hangs in native code; and a pool that nobody closed."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, way], stdout=subprocess.PIPE, text=True, env=environment
-    )
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, way], stdout=subprocess.PIPE, text=True, env=environment)
     with parent:
         pid = int(parent.stdout.readline())
         if way == "hang":

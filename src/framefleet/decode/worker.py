@@ -63,9 +63,9 @@ class _Worker:
     def _do(self, tasks: ModuleType, job: Job) -> None:
         try:
             result = getattr(tasks, job.task)(job, self._ask)
-            files: list[int] = []
+            vitals, files = _vitals(), list[int]()
             packed = msgspec.Raw(wire.encode(result, files))
-            wire.send(self._link, Answer(packed, _vitals()), files)
+            wire.send(self._link, Answer(packed, vitals), files)
         except (SystemExit, ConnectionError):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
