@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 from clips import MAX_FRAMES, MIN_FRAMES, MIN_PIXELS, PIXEL_BUDGET
 from model import MERGE, PAIR, PATCH, build
-from text import CHAT_TEMPLATE, SPECIAL, make_tokenizer
+from text import CHAT_TEMPLATE, SPECIAL
 
 _NORM = {
     "do_resize": True, "do_rescale": True, "do_normalize": True, "do_convert_rgb": True, "rescale_factor": 1 / 255,
@@ -60,11 +61,12 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("weights")
     ask.add_argument("out")
+    ask.add_argument("--tokenizer", help="tokenizer.json of the training run; by default the one beside the weights")
     a = ask.parse_args()
     out = Path(a.out)
     if out.exists():
         shutil.rmtree(out)
-    tokenizer = make_tokenizer()
+    tokenizer = Tokenizer.from_file(a.tokenizer or str(Path(a.weights).with_name("tokenizer.json")))
     model = build(tokenizer.token_to_id)
     model.load_state_dict(load_file(a.weights), strict=True)
     model = model.to(torch.bfloat16)

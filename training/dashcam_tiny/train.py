@@ -3,7 +3,7 @@
     python train.py --out OUT --minutes 9          on a GPU with 15 spare cores
     python train.py --out /tmp/x --smoke           a rehearsal on a CPU, under two minutes
 
-Writes OUT/weights.safetensors (bfloat16, the average of the run) as it goes, OUT/log.jsonl and OUT/result.json.
+Writes OUT/weights.safetensors (bfloat16, the average of the run) and its tokenizer.json as it goes, OUT/log.jsonl and OUT/result.json.
 """
 
 from __future__ import annotations
@@ -179,6 +179,7 @@ def main() -> None:
 
 def run(a, feed: Feed, note, began: float, out: Path, device: str, dtype) -> None:
     tokenizer = make_tokenizer()
+    tokenizer.save(str(out / "tokenizer.json"))
     model = build(tokenizer.token_to_id, tiny=a.smoke).to(device)
     if a.init:
         model.load_state_dict(load_file(a.init), strict=True)
