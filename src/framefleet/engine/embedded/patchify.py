@@ -56,7 +56,7 @@ def patchify(
         grid_h // merge_size, merge_size, patch_size,
         grid_w // merge_size, merge_size, patch_size, 3,
     )  # fmt: skip
-    ordered = blocks.permute(0, 2, 5, 3, 6, 8, 1, 4, 7)
+    ordered = blocks.permute(0, 2, 5, 3, 6, 8, 1, 4, 7).contiguous()  # while it is bytes, not floats
     patches = norm.apply(ordered, channel_axis=5)
     return patches.reshape(grid_t * grid_h * grid_w, -1), (grid_t, grid_h, grid_w)
 
