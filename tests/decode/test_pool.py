@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -110,6 +112,22 @@ def test_bytes_and_file_objects(pool):
     assert np.array_equal(pool.run("decode", BASE.read_bytes(), SMALL).data, whole.data)
     with BASE.open("rb") as stream:
         assert np.array_equal(pool.run("decode", stream, SMALL).data, whole.data)
+
+
+@pytest.mark.parametrize("name", [b"clip\xff.mp4", "\u3072 100% #1?.mp4".encode(), b"-x\n.mp4"], ids=repr)
+def test_names_that_hold_whatever_a_file_system_allows(pool, tmp_path, name):
+    path = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))  # noqa: PTH118
+    shutil.copy(BASE, path)
+    assert np.array_equal(pool.run("decode", path, SMALL).data, pool.run("decode", BASE, SMALL).data)
+    clip = asyncio.run(pool.scan(path))
+    assert clip.source == VideoSource.of(path)
+    assert len(pool.run("decode", clip, SMALL)) == 8
+    assert pool.run("scan", path).source == VideoSource.of(path)
+    assert asyncio.run(pool.digest(path)) == VideoSource.of(BASE).digest()
+    Path(path).unlink()
+    for source in (path, clip):
+        assert outcome(lambda source=source: pool.run("decode", source, SMALL))[0] == "SourceNotFound"
+    assert outcome(lambda: pool.run("decode", path, SMALL)) == outcome(lambda: session.decode(path, SMALL))
 
 
 def test_many_at_once_from_a_loop(pool):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from framefleet import errors
 from framefleet.decode.tasks import Job
 from framefleet.errors import DecoderBug, FramefleetError
+from framefleet.media.source import VideoSource
 
 _FOREIGN = "foreign:"
 _OUT_OF_MEMORY = f"{_FOREIGN}MemoryError"
@@ -30,12 +34,12 @@ class Problem(msgspec.Struct):
         """To send `error`. A third party's subclass becomes the class of the tree above it; whatever MemoryError caused
         is sent as that, for the parent to find out whether another worker would have had enough."""
         if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
-            return cls(_OUT_OF_MEMORY, str(error))
+            return cls(_OUT_OF_MEMORY, _plain(str(error)))
         if isinstance(error, FramefleetError):
             kind = next(c for c in type(error).__mro__ if c.__module__ == FramefleetError.__module__)
-            return cls(kind.__name__, error.what, error.given, error.allowed, error.remedy)
+            return cls(kind.__name__, *map(_plain, (error.what, error.given, error.allowed, error.remedy)))
         trace = "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
-        return cls(_FOREIGN + type(error).__qualname__, str(error), trace=trace)
+        return cls(_FOREIGN + type(error).__qualname__, _plain(str(error)), trace=_plain(trace))
 
     def error(self, clip_name: str) -> FramefleetError | MemoryError:
         """To raise what was sent: the same class, MemoryError, or DecoderBug (its notes hold the traceback)."""
@@ -109,3 +113,46 @@ class Failure(msgspec.Struct, tag="failure"):
 
 ToWorker = Setup | Job | Grant | Deny
 FromWorker = Ready | Ask | Answer | Failure
+
+
+_ODD_NAME = "\0"
+"""Before the location of a file whose name is not UTF-8, in a message. No path begins with it."""
+
+
+def sendable(value: Any) -> Any:
+    """`value` with the names of its sources in valid UTF-8: file names may hold any bytes, messages may not."""
+    return _with_sources(value, _hide)
+
+
+def restored(value: Any) -> Any:
+    """What `sendable` was given."""
+    return _with_sources(value, _reveal)
+
+
+def _with_sources(value: Any, change: Callable[[VideoSource], VideoSource]) -> Any:
+    if isinstance(value, VideoSource):
+        return change(value)
+    parts = {name: getattr(value, name, None) for name in ("source", "scanned", "clip")}
+    changed = {name: _with_sources(part, change) for name, part in parts.items() if part is not None}
+    if all(part is parts[name] for name, part in changed.items()):
+        return value
+    replace = msgspec.structs.replace if isinstance(value, msgspec.Struct) else dataclasses.replace
+    return replace(value, **changed)
+
+
+def _hide(source: VideoSource) -> VideoSource:
+    if _plain(source.location) == source.location:
+        return source
+    hidden = source.location.encode("utf-8", "surrogatepass").decode("latin-1")
+    return dataclasses.replace(source, location=_ODD_NAME + hidden)
+
+
+def _reveal(source: VideoSource) -> VideoSource:
+    if not source.location.startswith(_ODD_NAME):
+        return source
+    location = source.location[1:].encode("latin-1", "replace").decode("utf-8", "surrogatepass")
+    return dataclasses.replace(source, location=location)
+
+
+def _plain(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

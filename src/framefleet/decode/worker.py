@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from framefleet.decode import wire
-from framefleet.decode.messages import Answer, Ask, Deny, Failure, Problem, Ready, ToWorker, Vitals
+from framefleet.decode.messages import Answer, Ask, Deny, Failure, Problem, Ready, ToWorker, Vitals, restored, sendable
 from framefleet.decode.tasks import Job
 from framefleet.units import KIB
 
@@ -64,7 +64,7 @@ class _Worker:
         try:
             result = getattr(tasks, job.task)(job, self._ask)
             vitals, files = _vitals(), list[int]()
-            packed = msgspec.Raw(wire.encode(result, files))
+            packed = msgspec.Raw(wire.encode(sendable(result), files))
             wire.send(self._link, Answer(packed, vitals), files)
         except (SystemExit, ConnectionError):
             raise
@@ -82,7 +82,7 @@ class _Worker:
         received = wire.receive(self._link)
         if received is None:
             raise SystemExit
-        return received.decode(ToWorker)
+        return restored(received.decode(ToWorker))
 
     def _limit_memory(self, granted_bytes: int) -> None:
         if self._memory_bytes is not None:

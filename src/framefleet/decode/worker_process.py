@@ -16,7 +16,20 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from framefleet.decode import wire
-from framefleet.decode.messages import Answer, Ask, Deny, Failure, FromWorker, Grant, Problem, Ready, Setup, Vitals
+from framefleet.decode.messages import (
+    Answer,
+    Ask,
+    Deny,
+    Failure,
+    FromWorker,
+    Grant,
+    Problem,
+    Ready,
+    Setup,
+    Vitals,
+    restored,
+    sendable,
+)
 from framefleet.decode.tasks import Job
 from framefleet.errors import BudgetError, DecoderLost, DecodeTimeout, DeviceError
 
@@ -88,7 +101,7 @@ class WorkerProcess:
         self.num_jobs += 1
         self.is_idle = False
         os.ftruncate(self._stderr, 0)
-        self._send(job, job)
+        self._send(sendable(job), job)
         while True:
             received = self._receive(deadline_s, job)
             message = self._decoded(received, FromWorker, job)
@@ -98,7 +111,7 @@ class WorkerProcess:
                 deadline_s += time.monotonic() - asked_at_s
             elif isinstance(message, Answer):
                 self.vitals, self.is_idle = message.vitals, True
-                return self._decoded(received, kind, job, message.result), received.files
+                return restored(self._decoded(received, kind, job, message.result)), received.files
             elif isinstance(message, Failure):
                 self.vitals, self.is_idle = message.vitals, True
                 raise message.problem.error(job.source.name)
