@@ -43,7 +43,7 @@ def test_through_the_session_a_hang_and_a_crash_cost_their_clip_only(tmp_path):
     with DecodePool(workers=1) as pool:
         with pytest.raises(DecodeTimeout, match="worker was killed"):
             pool.run("decode", b'fake:{"fault": "hang"}', FAKE)
-        with pytest.raises(DecoderLost, match="cost 2 workers"):
+        with pytest.raises(DecoderLost, match="worker died"):
             pool.run("decode", b'fake:{"fault": "crash"}', FAKE)
         once = b'fake:{"fault": "crash", "once": "%s"}' % str(tmp_path / "mark").encode()
         assert len(pool.run("decode", once, FAKE)) == 4
@@ -93,17 +93,27 @@ def test_a_hang_with_the_interpreters_lock_held_ends_at_the_deadline(fault):
 )
 def test_a_crash_is_tried_once_more_and_then_quarantined(fault, died_of):
     with faulty_pool() as pool:
-        with pytest.raises(DecoderLost, match="cost 2 workers") as caught:
+        with pytest.raises(DecoderLost, match="worker died") as caught:
             pool.run("decode", fault)
         assert died_of in str(caught.value)
         assert still_works(pool)
-        with pytest.raises(DecoderLost, match="quarantined"):
+        with pytest.raises(DecoderLost, match="quarantined: it cost 2 workers"):
             pool.run("decode", fault)
         assert pool.load.workers_lost == 2, "refused without another try"
         (offence,) = pool.quarantined
         assert (offence.name, offence.num_kills) == (fault, 2)
     with faulty_pool(known_offences=[offence]) as later, pytest.raises(DecoderLost, match="quarantined"):
         later.run("decode", fault)
+
+
+@pytest.mark.parametrize(("max_kills", "lost_by_call"), [(1, [1, 1]), (3, [2, 3, 3]), (4, [2, 4, 4])])
+def test_a_crash_is_never_tried_more_than_twice_in_one_call(max_kills, lost_by_call):
+    with faulty_pool(max_kills=max_kills) as pool:
+        for lost in lost_by_call:
+            with pytest.raises(DecoderLost):
+                pool.run("decode", "segfault")
+            assert pool.load.workers_lost == lost
+        assert len(pool.quarantined) == 1
 
 
 def test_a_clip_too_slow_twice_is_quarantined_for_deadlines_no_longer():

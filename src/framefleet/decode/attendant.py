@@ -143,6 +143,7 @@ class Attendant(threading.Thread):
         """Do the job; once more on a fresh worker if the first one may have been at fault itself."""
         job, quarantine = ticket.job, self._shared.quarantine
         queued_s = time.monotonic() - ticket.queued_at_s
+        is_second_try = False
         while True:
             quarantine.check(job)
             worker = self._ready_worker()
@@ -153,8 +154,9 @@ class Attendant(threading.Thread):
                 if worker is self.worker:  # which raised it itself, and lives
                     raise
                 quarantine.record(job, error)
-                if isinstance(error, DecodeTimeout):
+                if is_second_try or isinstance(error, DecodeTimeout):
                     raise
+                is_second_try = True
             except MemoryError as error:
                 self._lose(worker)  # its memory may be in pieces
                 if worker.num_jobs == 1:

@@ -56,7 +56,7 @@ class Quarantine:
             return
         kind = next((k for k in _REASONS if k.__name__ == found.error), DecoderLost)
         raise kind(
-            f"the clip is quarantined: it cost {found.num_kills} workers",
+            f"the clip is quarantined: it cost {found.num_kills} worker{'s' * (found.num_kills != 1)}",
             given=f"{found.name!r} ({found.reason})",
             remedy="another backend" + ("" if found.deadline_s is None else ", or a longer timeout_s"),
         )
