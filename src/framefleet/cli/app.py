@@ -12,10 +12,12 @@ import typer
 from framefleet._version import __version__
 from framefleet.cli.caption import caption
 from framefleet.cli.decode import decode
+from framefleet.cli.demo import demo
 from framefleet.cli.doctor import doctor
 from framefleet.cli.exits import ExitCode, exit_code_of
 from framefleet.cli.probe import probe
 from framefleet.cli.render import note, show, show_json, speak_any_encoding
+from framefleet.cli.search import search
 from framefleet.errors import FramefleetError
 
 app = typer.Typer(
@@ -25,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-for command in (probe, decode, caption, doctor):
+for command in (demo, probe, decode, caption, search, doctor):
     app.command()(command)
 
 

@@ -16,6 +16,7 @@ from framefleet.errors import ConfigError
 
 _PAPER, _INK, _FAINT = (250, 250, 248), (24, 24, 28), (120, 120, 126)
 _GAP = 10
+_SEAM_PX = 4
 _FONT_PX = 13
 _LINE_PX = 17
 _MAX_TILES = 400
@@ -36,9 +37,11 @@ def frame_tiles(frames: DecodedFrames) -> list[Tile]:
 
 
 def strip(frames: DecodedFrames, num_frames: int) -> Any:
-    """`num_frames` of the frames side by side, left to right in time: `[H, W * num_frames, 3]`."""
+    """`num_frames` of the frames side by side, left to right in time, with a gap between: one picture `[H, W, 3]`."""
     rows = np.round(np.linspace(0, len(frames) - 1, min(num_frames, len(frames)))).astype(int)
-    return np.concatenate([frames.data[row] for row in rows], axis=1)
+    gap = np.full((frames.data.shape[1], _SEAM_PX, 3), _PAPER, np.uint8)
+    pieces = [piece for row in rows for piece in (frames.data[row], gap)]
+    return np.concatenate(pieces[:-1], axis=1)
 
 
 def write_sheet(path: Path, tiles: Sequence[Tile], *, title: str, columns: int = 4, tile_width: int = 320) -> None:
