@@ -145,7 +145,7 @@ def test_a_crash_while_the_store_is_made(path, monkeypatch):
                 open_lance(str(path), "r")
     with open_lance(str(path), "w") as store:
         store.append(record(1))
-        assert {index.name for index in store.dataset.describe_indices()} == {"digest_idx", "text_idx"}
+        assert {index.name for index in store.dataset.describe_indices()} == {"digest_idx", "status_idx", "text_idx"}
 
 
 def test_files_and_versions_stay_few(path, monkeypatch):

@@ -1,7 +1,7 @@
 """The Lance store: a Lance dataset that any Lance reader opens, with our own files in its folder `_framefleet`.
 
     captions.lance/
-      data/ _versions/ _indices/ ...     the dataset (BTREE on digest, full-text index on text)
+      data/ _versions/ _indices/ ...     the dataset, indexed by digest, status and words of the text
       _framefleet/journal/*.log          acknowledged, not yet folded
       _framefleet/writer.lock            the one writer
       _framefleet/readers.lock           readers' mark: old versions stay while there is one
@@ -175,7 +175,7 @@ def is_index_due(num_indexed: int, num_unindexed: int) -> bool:
 
 
 def make_indices(dataset: Any) -> None:
-    """The index that finds a digest and the one that finds words, if they are not there.
+    """The indices that find a digest, a status and words, if they are not there.
 
     Words are told apart by Unicode's rules (ICU), so text without spaces is searchable too; stop words are kept, so
     that a query of nothing else still means something, and so are positions, for phrases.
@@ -183,6 +183,8 @@ def make_indices(dataset: Any) -> None:
     present = {index.name for index in dataset.describe_indices()}
     if "digest_idx" not in present:
         dataset.create_scalar_index("digest", "BTREE", name="digest_idx")
+    if "status_idx" not in present:
+        dataset.create_scalar_index("status", "BITMAP", name="status_idx")
     if TEXT_INDEX not in present:
         dataset.create_scalar_index(
             "text", "INVERTED", name=TEXT_INDEX, base_tokenizer="icu", with_position=True, remove_stop_words=False
