@@ -17,19 +17,8 @@ def store(tmp_path, corpus):
     path = tmp_path / "captions.lance"
     with open_store(path, "w") as sink:
         for number, (name, text) in enumerate(TEXTS.items()):
-            sink.append(
-                CaptionRecord(
-                    digest=f"{number:032x}",
-                    clip=str(corpus / name),
-                    content_digest="",
-                    start_s=0.0,
-                    end_s=1.0,
-                    prompt="p",
-                    text=text,
-                    model="m",
-                    status="ok",
-                )  # fmt: skip
-            )
+            record = {"digest": f"{number:032x}", "clip": str(corpus / name), "content_digest": "", "text": text}
+            sink.append(CaptionRecord(**record, start_s=0.0, end_s=1.0, prompt="p", model="m"))
     return path
 
 
