@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 
@@ -65,15 +66,18 @@ def assert_helpful(error: FramefleetError, truth):
 
 
 FEW_ENOUGH = [
-    truth for truth in all_truths() if truth.facts["barcodes"] and truth.facts["num_frames"] * (truth.facts["display_width"] or 0) < 60_000
-]  # fmt: skip
+    truth
+    for truth in all_truths()
+    if truth.facts["barcodes"] and truth.facts["num_frames"] * (truth.facts["display_width"] or 0) < 60_000
+]
 
 
 @pytest.mark.parametrize("truth", FEW_ENOUGH, ids=lambda truth: truth.name[:40])
 def test_every_frame_is_the_same_alone_as_in_company(truth):
     """Whatever was read before, and wherever the read starts: last row first, then each by itself."""
     if truth.facts["ok"] is False:
-        pytest.raises(SourceError, decode, truth, "pyav")
+        with pytest.raises(SourceError):
+            decode(truth, "pyav")
         return
     whole = decode(truth, "pyav", num_frames=10_000)
     assert faults(truth, whole) == []
@@ -113,8 +117,6 @@ def test_pixels_do_not_depend_on_the_file_before():
             "print(hashlib.sha256(f.data.tobytes()).hexdigest())"
         )
         fresh = subprocess.run([sys.executable, "-c", code, truth.path], capture_output=True, text=True, check=True)
-        import hashlib
-
         assert hashlib.sha256(here.tobytes()).hexdigest() == fresh.stdout.strip()
 
 

@@ -106,7 +106,8 @@ NAMES_OTHERS = {
     "list.m3u8": PLAYLIST,
     "list.mp4": PLAYLIST,
     "list.txt": b"ffconcat version 1.0\nfile base.mp4\n",
-    "list.sdp": b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\na=rtpmap:96 H264/90000\n",
+    "list.sdp": b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n"
+    b"a=rtpmap:96 H264/90000\n",
     "list.mpd": b'<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static"></MPD>',
     "list.imf.xml": b'<?xml version="1.0"?><CompositionPlaylist></CompositionPlaylist>',
 }
@@ -122,7 +123,10 @@ def test_files_that_name_others_open_nothing(name, tmp_path, corpus, monkeypatch
         framefleet.probe(name)
 
 
-NAMES = ["plain.mp4", "-dash.mp4", "with: colon.mp4", "100%03d.mp4", "a|b.mp4", "#?&.mp4", "ünï çödé ひ.mp4", "x" * 250 + ".mp4", "file:inner.mp4", " lead.mp4", "new\nline.mp4", "concat:a.mp4"]  # fmt: skip
+NAMES = [
+    "plain.mp4", "-dash.mp4", "with: colon.mp4", "100%03d.mp4", "a|b.mp4", "#?&.mp4", "ünï çödé ひ.mp4",
+    "x" * 250 + ".mp4", "file:inner.mp4", " lead.mp4", "new\nline.mp4", "concat:a.mp4",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -155,8 +159,8 @@ def test_a_folder_is_no_clip(tmp_path):
     ("content", "says"),
     [
         (b"", "empty"), (b"<!DOCTYPE html><html>", "web page"), (b"\xff\xd8\xff\xe0" + bytes(200), "JPEG"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(90), "PNG"), (b"%PDF-1.4 " + bytes(90), "PDF"), (b"PK\x03\x04" + bytes(90), "zip"),
-        (bytes(4096), "zeros"), (b'{"error": "not found"}', "JSON"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(90), "PNG"), (b"%PDF-1.4 " + bytes(90), "PDF"),
+        (b"PK\x03\x04" + bytes(90), "zip"), (bytes(4096), "zeros"), (b'{"error": "not found"}', "JSON"),
     ],
 )  # fmt: skip
 def test_what_it_seems_to_be_is_said(content, says):
@@ -210,4 +214,4 @@ def test_sources_travel(corpus):
     clip = scan_of(corpus / "base.mp4")
     again = pickle.loads(pickle.dumps(clip))
     assert np.array_equal(again.index.pts_ns, clip.index.pts_ns)
-    assert FrameIndex.NO_PTS == np.iinfo(np.int64).min
+    assert np.iinfo(np.int64).min == FrameIndex.NO_PTS

@@ -41,11 +41,11 @@ def decode(
 
 @contextmanager
 def fetched(source: VideoSource, options: DecodeOptions) -> Iterator[tuple[VideoSource, float]]:
-    """The source on this machine while the block lasts (itself, unless it is a URL), and the seconds it took to fetch."""
+    """The source on this machine while the block lasts (itself, unless it is a URL), and the seconds fetching took."""
     if source.kind != "url" or source.location.startswith("fake:"):
         yield source, 0.0
         return
-    from framefleet.media.fetch import local_copy  # noqa: PLC0415 - loads httpx, which files do not need
+    from framefleet.media.fetch import local_copy
 
     started_s = time.monotonic()
     with local_copy(source, limits_of(options)) as local:

@@ -43,7 +43,7 @@ def to_sdr(rgb: npt.NDArray[np.uint16], transfer: str, is_wide_gamut: bool) -> n
     white = np.float32(_PEAK / _REFERENCE_WHITE)
     light *= (1 + brightest / white**2) / (1 + brightest)
     steps = np.minimum(light * (_CURVE_STEPS - 1) + np.float32(0.5), _CURVE_STEPS - 1).astype(np.uint16)
-    return _srgb_table()[steps]
+    return np.asarray(_srgb_table()[steps], np.uint8)
 
 
 @cache
@@ -57,16 +57,16 @@ def _light_table(transfer: str) -> Float32:
 def _pq(signal: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     m1, m2, c1, c2, c3 = 2610 / 16384, 2523 / 32, 3424 / 4096, 2413 / 128, 2392 / 128
     power = signal ** (1 / m2)
-    return (np.maximum(power - c1, 0) / (c2 - c3 * power)) ** (1 / m1) * (10_000 / _PEAK)
+    return np.asarray((np.maximum(power - c1, 0) / (c2 - c3 * power)) ** (1 / m1) * (10_000 / _PEAK))
 
 
 def _hlg(signal: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     a, b, c = 0.17883277, 0.28466892, 0.55991073
-    return np.where(signal <= 0.5, signal**2 / 3, (np.exp((signal - c) / a) + b) / 12)
+    return np.asarray(np.where(signal <= 0.5, signal**2 / 3, (np.exp((signal - c) / a) + b) / 12))
 
 
 @cache
 def _srgb_table() -> npt.NDArray[np.uint8]:
     light = np.arange(_CURVE_STEPS) / (_CURVE_STEPS - 1)
     encoded = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
-    return np.rint(encoded * 255).astype(np.uint8)
+    return np.asarray(np.rint(encoded * 255), np.uint8)

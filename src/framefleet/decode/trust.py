@@ -1,4 +1,4 @@
-"""Which pictures can be believed after trouble in a decoder: damage spreads along references until a clean start. Pure."""
+"""Which pictures can be believed after trouble in a decoder: damage spreads along references to a clean start. Pure."""
 
 from __future__ import annotations
 

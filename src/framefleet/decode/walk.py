@@ -21,7 +21,7 @@ _READ_ON_PACKETS = 48
 """A gap up to this many packets is read over; a longer one is sought across."""
 _TRIES = 3
 _UNKNOWN_PACKETS = 64
-_SOUGHT_BY_BYTE = frozenset("mpegts h264 hevc vvc obu av1 mpegvideo m4v".split())
+_SOUGHT_BY_BYTE = frozenset(["mpegts", "h264", "hevc", "vvc", "obu", "av1", "mpegvideo", "m4v"])
 """Formats whose byte positions are exact, and whose times are ambiguous (clocks that reset) or missing."""
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 START: Final = 1 << 0
@@ -45,7 +46,7 @@ class FactReader(Protocol):
 class TrustingReader:
     """For codecs whose packets are not read: believes the container, and takes every packet for a reference."""
 
-    def read(self, packet: bytes, *, is_key: bool) -> int:  # noqa: ARG002
+    def read(self, packet: bytes, *, is_key: bool) -> int:
         """See FactReader."""
         return REFERENCE | (START if is_key else 0)
 
@@ -53,15 +54,16 @@ class TrustingReader:
 class IntraReader:
     """For codecs where every packet stands alone."""
 
-    def read(self, packet: bytes, *, is_key: bool) -> int:  # noqa: ARG002
+    def read(self, packet: bytes, *, is_key: bool) -> int:
         """See FactReader."""
         return START
 
 
-INTRA_CODECS: Final = frozenset(
-    "mjpeg mjpegb prores prores_raw dnxhd cfhd dvvideo rawvideo v210 v410 r210 ljpeg jpeg2000 jpegls png bmp tiff "
-    "huffyuv ffvhuff utvideo magicyuv hap dxv qoi yuv4 ayuv targa exr dpx speedhq hqx hq_hqa sheervideo cllc".split()
-)
+INTRA_CODECS: Final = frozenset((
+    "mjpeg", "mjpegb", "prores", "prores_raw", "dnxhd", "cfhd", "dvvideo", "rawvideo", "v210", "v410", "r210", "ljpeg",
+    "jpeg2000", "jpegls", "png", "bmp", "tiff", "huffyuv", "ffvhuff", "utvideo", "magicyuv", "hap", "dxv", "qoi",
+    "yuv4", "ayuv", "targa", "exr", "dpx", "speedhq", "hqx", "hq_hqa", "sheervideo", "cllc",
+))  # fmt: skip
 
 
 def holds_zero_run(packet: bytes, *, may_end_in_zeros: bool) -> bool:
@@ -80,7 +82,7 @@ def holds_zero_run(packet: bytes, *, may_end_in_zeros: bool) -> bool:
 
 def fact_reader(codec: str, extradata: bytes) -> FactReader:
     """The reader for `codec` (FFmpeg's name)."""
-    from framefleet.media import frame_headers, nal  # noqa: PLC0415 - they import the constants above
+    from framefleet.media import frame_headers, nal
 
     if codec in INTRA_CODECS:
         return IntraReader()
@@ -88,7 +90,7 @@ def fact_reader(codec: str, extradata: bytes) -> FactReader:
         return nal.H264Reader(extradata)
     if codec == "hevc":
         return nal.HevcReader(extradata)
-    simple = {
+    simple: dict[str, Callable[[], FactReader]] = {
         "vp8": frame_headers.Vp8Reader,
         "vp9": frame_headers.Vp9Reader,
         "mpeg1video": frame_headers.Mpeg12Reader,

@@ -66,10 +66,11 @@ def local_copy(source: VideoSource, limits: ScanLimits) -> Iterator[VideoSource]
         return
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as copy:
         _download(source.location, copy, limits)
-        copy.seek(0)
-        if copy._rolled:  # noqa: SLF001 - the one way to tell; `name` and `fileno` would force it
+        if copy.tell() > _IN_MEMORY_BYTES:
+            copy.flush()
             yield VideoSource("file", f"/proc/self/fd/{copy.fileno()}", title=source.name)
         else:
+            copy.seek(0)
             yield VideoSource("bytes", source.name, copy.read())
 
 
@@ -313,7 +314,7 @@ class _RangeFile(io.RawIOBase):
 
 def _open_store(url: str, scheme: str, limits: ScanLimits) -> BinaryIO:
     try:
-        import fsspec  # noqa: PLC0415
+        import fsspec
 
         system, path = fsspec.core.url_to_fs(url)
         size = system.size(path)

@@ -19,7 +19,7 @@ from framefleet.media.facts import (
 class Vp8Reader:
     """RFC 6386, 9.1: the first byte tells key frames and hidden (alternative reference) frames."""
 
-    def read(self, packet: bytes, *, is_key: bool) -> int:  # noqa: ARG002
+    def read(self, packet: bytes, *, is_key: bool) -> int:
         """See FactReader."""
         if not packet:
             return HIDDEN
@@ -34,7 +34,7 @@ class Vp9Reader:
     Frames that refresh no reference are still taken as references: they may renew the coder's saved statistics.
     """
 
-    def read(self, packet: bytes, *, is_key: bool) -> int:  # noqa: ARG002
+    def read(self, packet: bytes, *, is_key: bool) -> int:
         """See FactReader."""
         heads = [_vp9_head(packet, at) for at in _superframe(packet)]
         is_torn = holds_zero_run(packet, may_end_in_zeros=False)
@@ -78,7 +78,7 @@ class Mpeg12Reader:
         self._older_ref = self._newer_ref = self._last_b = -1
         """temporal_reference of the two reference pictures held, and of the last B-picture between them."""
 
-    def read(self, packet: bytes, *, is_key: bool) -> int:  # noqa: ARG002
+    def read(self, packet: bytes, *, is_key: bool) -> int:
         """See FactReader."""
         picture = packet.find(b"\0\0\1\0")
         if picture < 0 or len(packet) < picture + 6:
@@ -115,9 +115,9 @@ class Mpeg12Reader:
 
 
 class Mpeg4Reader:
-    """ISO/IEC 14496-2, 6.2.5: the coding type of the first VOP. Packets of several VOPs ("packed" B-frames) are references."""
+    """ISO/IEC 14496-2, 6.2.5: the coding type of the first VOP. Packets of several VOPs are references."""
 
-    def read(self, packet: bytes, *, is_key: bool) -> int:  # noqa: ARG002
+    def read(self, packet: bytes, *, is_key: bool) -> int:
         """See FactReader."""
         vop = packet.find(b"\0\0\1\xb6")
         if vop < 0 or len(packet) < vop + 5:

@@ -40,7 +40,7 @@ class FrameIndex:
     """What was odd: `timestamps reset at row 60`, `packets carry no pts` ..."""
 
     packet_pos: Int64 | None = None
-    """[P] byte position of each packet in the source (-1 where unknown): with the pts, a packet's identity after a seek."""
+    """[P] byte position of each packet in the source (-1: unknown): with the pts, a packet's identity after a seek."""
     num_lost: int = 0
     """Frames the source once had that no decoder can give: before a join, behind lost packets, past a cut end."""
 

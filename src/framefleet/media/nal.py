@@ -12,10 +12,10 @@ from framefleet.media.facts import (
     GAP,
     HIDDEN,
     IS_B,
-    NOT_ONE_PICTURE,
     LAYER_SHIFT,
     LEADS_BROKEN,
     LEADS_SAFELY,
+    NOT_ONE_PICTURE,
     RECOVERY,
     REFERENCE,
     START,
@@ -28,7 +28,7 @@ _HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 
 
 
 def split_nals(packet: bytes, length_bytes: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of every NAL unit; `length_bytes` 0 means start codes. Raises SourceCorrupt for impossible lengths."""
+    """(start, end) of every NAL unit; `length_bytes` 0: by start codes. Raises SourceCorrupt for impossible lengths."""
     return _by_length(packet, length_bytes) if length_bytes else _by_start_code(packet)
 
 
@@ -244,7 +244,7 @@ class HevcReader:
         is_hvcc = len(extradata) > 22 and extradata[:3] not in (b"\0\0\0", _START_CODE)
         self._length_bytes = (extradata[21] & 3) + 1 if is_hvcc else 0
 
-    def read(self, packet: bytes, *, is_key: bool) -> int:  # noqa: ARG002 - the NAL types know better
+    def read(self, packet: bytes, *, is_key: bool) -> int:
         """See FactReader."""
         try:
             facts = self._facts(packet)

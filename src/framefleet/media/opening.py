@@ -94,7 +94,7 @@ def _file_of(source: VideoSource, limits: ScanLimits) -> tuple[Any, bytes]:
         _check_size(len(source.content), source, limits)
         return io.BytesIO(source.content), source.content[:_BYTES_FOR_SNIFFING]
     if source.kind == "url":
-        from framefleet.media.fetch import open_url  # noqa: PLC0415 - loads httpx, which files do not need
+        from framefleet.media.fetch import open_url
 
         file = open_url(source.location, limits)
         head = file.read(_BYTES_FOR_SNIFFING)

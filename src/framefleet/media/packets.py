@@ -108,7 +108,10 @@ def table_of(packets: Iterator[Any], stream: Any, name: str) -> PacketTable:
     if not pts:
         raise SourceCorrupt("the clip holds no video packets", given=repr(name), remedy="fetch it again")
     numbers = [np.array(column, np.int64) for column in (pts, dts, duration, pos, size, facts)]
-    return PacketTable(*numbers, np.array(discarded, np.bool_), np.array(corrupt, np.bool_))
+    return PacketTable(
+        pts=numbers[0], dts=numbers[1], duration=numbers[2], pos=numbers[3], size=numbers[4], facts=numbers[5],
+        is_discarded=np.array(discarded, np.bool_), is_corrupt=np.array(corrupt, np.bool_),
+    )  # fmt: skip
 
 
 def avi_times(table: PacketTable, stream: Any) -> PacketTable:

@@ -1,4 +1,4 @@
-"""Feeding packets to a decoder, so that each picture is known by the packet it came from, and trouble by where it arose."""
+"""Feeding packets to a decoder: each picture is known by the packet it came from, and trouble by where it arose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import numpy as np
 
 from framefleet.errors import SourceTooLarge, SourceUnsupported
 
-_STRICT_CODECS = frozenset("mjpeg hevc vvc mpeg1video mpeg2video mpeg4 h263 msmpeg4v3 wmv1 wmv2 vc1 av1 vp9".split())
+_STRICT_CODECS = frozenset((
+    "mjpeg", "hevc", "vvc", "mpeg1video", "mpeg2video", "mpeg4", "h263", "msmpeg4v3", "wmv1", "wmv2", "vc1", "av1",
+    "vp9",
+))  # fmt: skip
 """Their decoders swallow errors unless told not to (H.264's marks the pictures instead)."""
 
 
@@ -89,7 +92,7 @@ def first_picture(stream: Any, packets: Iterable[Any]) -> Any | None:
 def presented(feed: PictureFeed, packets: Iterator[Any]) -> Iterator[tuple[int, int | None, Any]]:
     """Decode a whole stream: (packet number, ticks or None, picture) in presentation order."""
     number = -1
-    for number, packet in enumerate(packets):  # noqa: B007 - the last number is used below
+    for number, packet in enumerate(packets):
         for origin, picture in feed.feed(number, packet):
             yield origin, picture.pts, picture
     for origin, picture in feed.drain(number):

@@ -51,7 +51,7 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         info = probe(source, limits)
         return ScannedClip(source, info, header_index(info, source.name))
     if source.kind == "url":
-        from framefleet.media.fetch import local_copy  # noqa: PLC0415 - loads httpx, which files do not need
+        from framefleet.media.fetch import local_copy
 
         with local_copy(source, limits) as local:
             return replace(scan(local, limits), source=source)

@@ -16,7 +16,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
 )
 
 
-def explain_bytes(head: bytes) -> tuple[str, bool]:
+def explain_bytes(head: bytes) -> tuple[str, bool]:  # noqa: PLR0911 - a list of cases
     """The first bytes in words, and whether they are a healthy file of a kind we do not read (else: damaged).
 
     `("", False)` when they tell nothing.

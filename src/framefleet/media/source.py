@@ -51,8 +51,8 @@ class VideoSource:
         if self.content is not None:
             return hashlib.blake2b(self.content, digest_size=16).hexdigest()
         if self.kind == "url":
-            from framefleet.media.fetch import local_copy  # noqa: PLC0415 - loads httpx, which files do not need
-            from framefleet.media.limits import ScanLimits  # noqa: PLC0415
+            from framefleet.media.fetch import local_copy
+            from framefleet.media.limits import ScanLimits
 
             with local_copy(self, ScanLimits()) as local:
                 return local.digest()

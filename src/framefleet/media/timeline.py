@@ -11,11 +11,12 @@ from framefleet.media.facts import (
     DAMAGED,
     GAP,
     HIDDEN,
+    INTRA_CODECS,
     IS_B,
-    NOT_ONE_PICTURE,
     LAYER_SHIFT,
     LEADS_BROKEN,
     LEADS_SAFELY,
+    NOT_ONE_PICTURE,
     RECOVERY,
     REFERENCE,
     START,
@@ -47,10 +48,10 @@ def why_packets_cannot_tell(table: PacketTable, codec: str, *, has_b_frames: boo
     return ""
 
 
-ORDERED_BY_PACKET = frozenset(
-    "mjpeg mjpegb prores dnxhd dvvideo rawvideo v210 huffyuv ffvhuff utvideo ffv1 png gif vp6 vp6f flv1 cinepak msvideo1 "
-    "msrle qtrle indeo3 indeo5 svq1 rpza smc zmbv tscc cscd flashsv".split()
-)
+ORDERED_BY_PACKET = INTRA_CODECS | {
+    "ffv1", "gif", "vp6", "vp6f", "flv1", "cinepak", "msvideo1", "msrle", "qtrle", "indeo3", "indeo5", "svq1", "rpza",
+    "smc", "zmbv", "tscc", "cscd", "flashsv",
+}  # fmt: skip
 """Codecs whose packets are in presentation order."""
 
 
@@ -163,7 +164,7 @@ def ticks_to_ns_array(ticks: Int64, time_base: Fraction) -> Int64:
 def reference_flags(facts: Int64) -> Bool:
     """[P] False where nothing depends on the packet: not a reference, and on the highest temporal layer there is."""
     layer = facts >> LAYER_SHIFT
-    return (facts & REFERENCE != 0) | (layer < layer.max(initial=0))
+    return np.asarray((facts & REFERENCE != 0) | (layer < layer.max(initial=0)), np.bool_)
 
 
 def make_index(
