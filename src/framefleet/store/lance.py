@@ -198,6 +198,14 @@ def _records(dataset: Any, where: Where | None, mark: Path) -> Iterator[CaptionR
             yield from to_records(batch)
 
 
+def sorted_records(dataset: Any, where: Where | None) -> Iterator[CaptionRecord]:
+    """By clip, start and digest."""
+    order = ["clip", "start_s", "digest"]
+    sql = where.sql() if where else None
+    for batch in dataset.scanner(filter=sql, order_by=order, batch_size=_BATCH_ROWS).to_batches():
+        yield from to_records(batch)
+
+
 def _shaped(rows: Any, schema: Any) -> Any:
     """The rows with the dataset's columns in its order; columns somebody added to the dataset are null in them."""
     import pyarrow as pa
