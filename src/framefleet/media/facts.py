@@ -29,8 +29,10 @@ NOT_ONE_PICTURE: Final = 1 << 8
 """Carries a single field, or more than one picture: only decoding tells which pictures come out."""
 IS_B: Final = 1 << 9
 """Predicted from two sides, so presentation and decode order may differ."""
-LAYER_SHIFT: Final = 12
-"""Bits from here on: the temporal layer."""
+LAYER_SHIFT, LAYER_MASK = 12, 7
+"""Three bits: the temporal layer."""
+RECOVERY_SHIFT: Final = 16
+"""Bits from here on, with RECOVERY: how many reference pictures later the pictures are right."""
 
 _ZERO_RUN = bytes(16)
 

@@ -17,6 +17,7 @@ from framefleet.media.facts import (
     LEADS_SAFELY,
     NOT_ONE_PICTURE,
     RECOVERY,
+    RECOVERY_SHIFT,
     REFERENCE,
     START,
     holds_zero_run,
@@ -140,7 +141,9 @@ class H264Reader:
             return HIDDEN
         if is_idr or (is_intra and (is_key or recovery_frames == 0)):
             return (facts & ~GAP) | START
-        return facts | (RECOVERY if recovery_frames is not None or is_key else 0)
+        if recovery_frames is not None:
+            return facts | RECOVERY | recovery_frames << RECOVERY_SHIFT
+        return facts
 
     def _first_slice(self, nal: bytes, *, is_idr: bool) -> int:
         bits = BitReader(unescape(nal[1:]))

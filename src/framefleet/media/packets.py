@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,7 +95,7 @@ def table_of(packets: Iterator[Any], stream: Any, name: str) -> PacketTable:
     """Walk the packets to their end. Raises SourceCorrupt when there is none."""
     context = stream.codec_context
     read_facts = fact_reader(context.codec.canonical_name, context.extradata or b"").read
-    columns: tuple[list[int], ...] = ([], [], [], [], [], [], [], [])
+    columns = tuple(array("q") for _ in range(8))
     pts, dts, duration, pos, size, facts, discarded, corrupt = columns
     for packet in packets:
         pts.append(NO_PTS if packet.pts is None else packet.pts)
@@ -107,10 +108,10 @@ def table_of(packets: Iterator[Any], stream: Any, name: str) -> PacketTable:
         corrupt.append(packet.is_corrupt)
     if not pts:
         raise SourceCorrupt("the clip holds no video packets", given=repr(name), remedy="fetch it again")
-    numbers = [np.array(column, np.int64) for column in (pts, dts, duration, pos, size, facts)]
+    numbers = [np.array(column, np.int64) for column in columns]
     return PacketTable(
         pts=numbers[0], dts=numbers[1], duration=numbers[2], pos=numbers[3], size=numbers[4], facts=numbers[5],
-        is_discarded=np.array(discarded, np.bool_), is_corrupt=np.array(corrupt, np.bool_),
+        is_discarded=numbers[6] != 0, is_corrupt=numbers[7] != 0,
     )  # fmt: skip
 
 

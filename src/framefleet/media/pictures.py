@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 import av
@@ -16,6 +16,8 @@ _STRICT_CODECS = frozenset((
     "vp9",
 ))  # fmt: skip
 """Their decoders swallow errors unless told not to (H.264's marks the pictures instead)."""
+
+_MAX_B_RUN = 32
 
 
 class PictureFeed:
@@ -105,18 +107,33 @@ def with_lost(origins: list[int], is_b: Sequence[bool]) -> list[int]:
     So a picture's place counts what was lost before it. `is_b[p]` says that packet p is a B-picture, shown before the
     reference that precedes it in the stream; a lost reference is shown after the B-pictures that follow it.
     """
-    came, order = set(origins), list(origins)
-    for number in (p for p in range(len(is_b)) if p not in came):
-        if is_b[number]:
-            anchor = next((p for p in range(number - 1, -1, -1) if not is_b[p]), None)
-            at = 0 if anchor is None else order.index(anchor)
-        else:
-            following = (p for p in range(number + 1, len(is_b)))
-            led = [p for p in takewhile(lambda p: is_b[p], following) if p in came]
-            anchor = led[-1] if led else number - 1
-            at = 0 if anchor < 0 else order.index(anchor) + 1
-        order.insert(at, number)
+    count = len(is_b)
+    came = set(origins)
+    after = [0] * (count + 1)  # a chain through all places; the last item is both its start and its end
+    for left, right in pairwise([count, *origins, count]):
+        after[left] = right
+    before = {right: left for left, right in pairwise([count, *origins, count])}
+    for number in (p for p in range(count) if p not in came):
+        left = _left_neighbour(number, is_b, came, before)
+        right = after[left]
+        after[left], after[number] = number, right
+        before[number], before[right] = left, number
+    order, at = [], after[count]
+    while at != count:
+        order.append(at)
+        at = after[at]
     return order
+
+
+def _left_neighbour(number: int, is_b: Sequence[bool], came: set[int], before: dict[int, int]) -> int:
+    """After which packet a lost one is shown (`len(is_b)`: first of all)."""
+    count = len(is_b)
+    if is_b[number]:
+        reference = next((p for p in range(number - 1, max(-1, number - _MAX_B_RUN), -1) if not is_b[p]), None)
+        return count if reference is None else before[reference]
+    following = takewhile(lambda p: is_b[p], range(number + 1, min(count, number + _MAX_B_RUN)))
+    led = [p for p in following if p in came]
+    return led[-1] if led else (number - 1 if number else count)
 
 
 def fill_ticks(ticks: list[int | None], step: float, fallback: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:

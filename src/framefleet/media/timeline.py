@@ -13,11 +13,13 @@ from framefleet.media.facts import (
     HIDDEN,
     INTRA_CODECS,
     IS_B,
+    LAYER_MASK,
     LAYER_SHIFT,
     LEADS_BROKEN,
     LEADS_SAFELY,
     NOT_ONE_PICTURE,
     RECOVERY,
+    RECOVERY_SHIFT,
     REFERENCE,
     START,
 )
@@ -72,17 +74,25 @@ def undecodable(facts: Int64, pts: Int64, codec: str) -> Bool:
     """[P] packets whose picture cannot come out right: damaged, or leaning on something damaged or missing.
 
     After a loss everything is doubtful until the next START; pictures that lead that START (shown before it, decoded
-    after it) stay so, unless they are known to lean on nothing before it.
+    after it) stay so, unless they are known to lean on nothing before it. A RECOVERY ends doubt as many reference
+    pictures later as it says.
     """
     broken = np.zeros(len(facts), np.bool_)
     trouble = (facts & (DAMAGED | GAP)) != 0
     if facts[0] & START and not trouble.any() and not np.any(facts & LEADS_BROKEN) and not _leads(facts, pts, codec):
         return broken
-    is_lost, lead_is_lost, start_pts = True, True, NO_PTS
+    is_lost, lead_is_lost, start_pts, refs_to_go = True, True, NO_PTS, -1
     for packet, (fact, ticks) in enumerate(zip(facts.tolist(), pts.tolist(), strict=True)):
         if fact & START and not fact & DAMAGED:
             lead_is_lost, is_lost, start_pts = is_lost, False, ticks
             continue
+        if fact & (DAMAGED | GAP):
+            refs_to_go = -1
+        elif refs_to_go > 0 and fact & REFERENCE:
+            refs_to_go -= 1
+            is_lost = is_lost and refs_to_go > 0
+        elif is_lost and refs_to_go < 0 and fact & RECOVERY:
+            refs_to_go = fact >> RECOVERY_SHIFT
         leads = fact & LEADS_BROKEN or (ticks != NO_PTS and ticks < start_pts)
         broken[packet] = is_lost or fact & (DAMAGED | GAP) or (lead_is_lost and leads and not fact & LEADS_SAFELY)
         if fact & GAP or (fact & DAMAGED and fact & REFERENCE):
@@ -163,7 +173,7 @@ def ticks_to_ns_array(ticks: Int64, time_base: Fraction) -> Int64:
 
 def reference_flags(facts: Int64) -> Bool:
     """[P] False where nothing depends on the packet: not a reference, and on the highest temporal layer there is."""
-    layer = facts >> LAYER_SHIFT
+    layer = facts >> LAYER_SHIFT & LAYER_MASK
     return np.asarray((facts & REFERENCE != 0) | (layer < layer.max(initial=0)), np.bool_)
 
 
