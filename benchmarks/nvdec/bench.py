@@ -35,7 +35,8 @@ ARMS = {
     "ours_7": ("ours", 7),
     "ours_14": ("ours", 14),
     "ours_21": ("ours", 21),
-    "ours_28": ("ours", 28),
+    "ours_42": ("ours", 42),
+    "ours_21_every_picture_fetched": ("ours_no_aim", 21),
     "ours_21_full_size": ("ours_full_size", 21),
     "ours_21_one_process": ("ours_one_process", 21),
 }
@@ -202,6 +203,10 @@ def run_arm(arm: str, path: str, seconds: float) -> dict:
         return run_processes(kind, count, path, seconds)
     if kind == "pynv_simple":
         return run_threads(lambda: PyNvSimple().clip, count, path, seconds)
+    if kind == "ours_no_aim":
+        from framefleet.decode.nvdec.hardware import HardwareDecoder
+
+        HardwareDecoder.aim = lambda self, stamp: None
     ours = Ours(count, None if kind == "ours_full_size" else SIZE, 0 if kind == "ours_one_process" else 12)
     return run_threads(lambda: ours.clip, count, path, seconds)
 
@@ -309,6 +314,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--budget-s", type=float, default=400)
     parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--workloads", default="", help="names, comma-separated; default: all clips found")
     parser.add_argument("--check-only", action="store_true")
     parser.add_argument("--one")
     parser.add_argument("--clip")
@@ -318,6 +324,7 @@ def main() -> None:
         os._exit(0)
     started = time.monotonic()
     paths = {p.stem: str(p) for p in sorted(asked.clips.iterdir()) if p.suffix in (".mp4", ".mkv", ".webm")}
+    paths = {name: path for name, path in paths.items() if not asked.workloads or name in asked.workloads.split(",")}
     asked.out.mkdir(parents=True, exist_ok=True)
     facts = {"machine": machine(), "check": check(paths), "trials": []}
     sound = [name for name in paths if all(r["equal"] for k, r in facts["check"].items() if k.split()[0] == name)]

@@ -74,17 +74,20 @@ def repeat(source: Path, target: Path, times: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--only", default="", help="names, comma-separated")
     parser.add_argument("--quick", action="store_true", help="tiny ones, to try the script")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    for name, (codec, width, height, seconds, options) in CLIPS.items():
+    chosen = {n: c for n, c in CLIPS.items() if not asked.only or n in asked.only.split(",")}
+    for name, (codec, width, height, seconds, options) in chosen.items():
         start = time.monotonic()
         shape = (width // 8 // 2 * 2, height // 8 // 2 * 2, 2) if asked.quick else (width, height, seconds)
         encode(asked.out / f"{name}.mp4", codec, *shape, options)
         print(f"{name}: {time.monotonic() - start:.1f} s, {(asked.out / f'{name}.mp4').stat().st_size >> 10} KiB")
     short = asked.out / "h264_720p_30s.mp4"
-    repeat(short, asked.out / "h264_720p_5min.mp4", 10)
-    short.unlink()
+    if short.exists():
+        repeat(short, asked.out / "h264_720p_5min.mp4", 10)
+        short.unlink()
 
 
 if __name__ == "__main__":
