@@ -15,6 +15,7 @@ from framefleet.cli.decode import decode
 from framefleet.cli.demo import demo
 from framefleet.cli.doctor import doctor
 from framefleet.cli.exits import ExitCode, exit_code_of
+from framefleet.cli.export import export
 from framefleet.cli.probe import probe
 from framefleet.cli.render import note, show, show_json, speak_any_encoding
 from framefleet.cli.search import search
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-for command in (demo, probe, decode, caption, search, doctor):
+for command in (demo, probe, decode, caption, search, export, doctor):
     app.command()(command)
 
 

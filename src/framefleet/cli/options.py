@@ -18,6 +18,7 @@ Fps = Annotated[float | None, typer.Option(min=0.001, help="Frames per second in
 MaxPixels = Annotated[
     int | None, typer.Option(min=1, help="Pixels of one frame at most; the shape is kept.", show_default=False)
 ]
+Store = Annotated[str, typer.Option("--store", metavar="STORE", help="A store of captions.")]
 Sheet = Annotated[
     Path | None, typer.Option("--sheet", metavar="FILE.png", help="Draw a contact sheet.", show_default=False)
 ]

@@ -36,6 +36,13 @@ def note(text: str) -> None:
     sys.stderr.write(f"{printable(text)}\n")
 
 
+def end_line() -> None:
+    """Clear what a progress line left in the terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
 def show_json(value: Any) -> None:
     """One JSON object on one line (ASCII, so that any pipe carries it; stable keys come from the caller)."""
     sys.stdout.write(json.dumps(msgspec.to_builtins(value, enc_hook=_encode_rest)) + "\n")

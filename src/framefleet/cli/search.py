@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from framefleet.cli.exits import ExitCode
-from framefleet.cli.options import Json, Sheet
-from framefleet.cli.render import note, show, show_json, show_table
+from framefleet.cli.options import Json, Sheet, Store
+from framefleet.cli.render import end_line, note, show, show_json, show_table
 from framefleet.errors import DecodeError, SourceError
 from framefleet.units import Span, s_to_ns
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from framefleet.search.hit import Hit
 
 Words = Annotated[str, typer.Argument(metavar="QUERY", help='What to look for; "words in quotes" as they stand.')]
-Store = Annotated[str, typer.Option("--store", metavar="STORE", help="A store of captions (NAME.lance).")]
 Mode = Annotated[
     Literal["text", "semantic", "hybrid"],
     typer.Option(help="text: the words; semantic: the meaning (extra semantic); hybrid: both ranked together."),
@@ -70,12 +69,13 @@ def _find(query: str, store: str, mode: str, limit: int, clip: str | None, model
             limit=limit,
             where=Where(clip=clip, model=model),
         )
-        return found
+    end_line()
+    return found
 
 
 def _tell_embedding(done: int, total: int) -> None:
     if sys.stderr.isatty():
-        sys.stderr.write(f"\rembedding captions: {done}/{total}\x1b[K" + ("\n" if done >= total else ""))
+        sys.stderr.write(f"\rembedding captions: {done}/{total}\x1b[K")
 
 
 def _facts(hit: Hit) -> dict[str, object]:
