@@ -1,5 +1,7 @@
 """What README, CONTRIBUTING and docs tell people to type is what the code takes."""
 
+import ast
+import asyncio
 import re
 import shlex
 import shutil
@@ -66,4 +68,7 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
     shutil.copy(CORPUS / "base.mp4", tmp_path / "clip.mp4")
     monkeypatch.chdir(tmp_path)
     for example in examples:
-        exec(compile(example, str(page), "exec"), {})
+        code = compile(example, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        waiting = eval(code, {})
+        if waiting is not None:
+            asyncio.run(waiting)
