@@ -36,7 +36,6 @@ ARMS = {
     "ours_14": ("ours", 14),
     "ours_21": ("ours", 21),
     "ours_42": ("ours", 42),
-    "ours_21_every_picture_fetched": ("ours_no_aim", 21),
     "ours_21_full_size": ("ours_full_size", 21),
     "ours_21_one_process": ("ours_one_process", 21),
 }
@@ -78,13 +77,16 @@ class PyNvSimple:
         self.stream, self.decoder = torch.cuda.Stream(), None
 
     def clip(self, path: str) -> int:
-        import PyNvVideoCodec as nvc
+        import PyNvVideoCodec as nvc  # noqa: N813
         import torch
 
         with torch.cuda.stream(self.stream):
             if self.decoder is None:
                 self.decoder = nvc.SimpleDecoder(
-                    path, gpu_id=0, cuda_stream=self.stream.cuda_stream, use_device_memory=True,
+                    path,
+                    gpu_id=0,
+                    cuda_stream=self.stream.cuda_stream,
+                    use_device_memory=True,
                     output_color_type=nvc.OutputColorType.RGB,
                 )
             else:
@@ -151,7 +153,7 @@ def run_threads(make_worker, count: int, path: str, seconds: float) -> dict:
         try:
             for _ in range(WARM_CLIPS_PER_WORKER):
                 clip(path)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - a trial reports whatever happened
             failures.append(repr(error)[:300])
             barrier.abort()
             return
@@ -164,7 +166,7 @@ def run_threads(make_worker, count: int, path: str, seconds: float) -> dict:
         while time.monotonic() - start < seconds:
             try:
                 got = clip(path)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001
                 failures.append(repr(error)[:300])
                 return
             with lock:
@@ -203,10 +205,6 @@ def run_arm(arm: str, path: str, seconds: float) -> dict:
         return run_processes(kind, count, path, seconds)
     if kind == "pynv_simple":
         return run_threads(lambda: PyNvSimple().clip, count, path, seconds)
-    if kind == "ours_no_aim":
-        from framefleet.decode.nvdec.hardware import HardwareDecoder
-
-        HardwareDecoder.aim = lambda self, stamp: None
     ours = Ours(count, None if kind == "ours_full_size" else SIZE, 0 if kind == "ours_one_process" else 12)
     return run_threads(lambda: ours.clip, count, path, seconds)
 

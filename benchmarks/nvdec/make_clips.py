@@ -44,7 +44,8 @@ def pictures(width: int, height: int, count: int):
         yield np.concatenate([luma, chroma]).clip(16, 235).astype(np.uint8)
 
 
-def encode(path: Path, codec: str, width: int, height: int, seconds: int, options: dict[str, str]) -> None:
+def encode(path: Path, clip: tuple[str, int, int, int, dict[str, str]]) -> None:
+    codec, width, height, seconds, options = clip
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=FPS, options={k: v for k, v in options.items() if k != "b"})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
@@ -82,7 +83,7 @@ def main() -> None:
     for name, (codec, width, height, seconds, options) in chosen.items():
         start = time.monotonic()
         shape = (width // 8 // 2 * 2, height // 8 // 2 * 2, 2) if asked.quick else (width, height, seconds)
-        encode(asked.out / f"{name}.mp4", codec, *shape, options)
+        encode(asked.out / f"{name}.mp4", (codec, *shape, options))
         print(f"{name}: {time.monotonic() - start:.1f} s, {(asked.out / f'{name}.mp4').stat().st_size >> 10} KiB")
     short = asked.out / "h264_720p_30s.mp4"
     if short.exists():

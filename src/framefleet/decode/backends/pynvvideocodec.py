@@ -170,27 +170,19 @@ class _ClipWork:
             self.canvas.settle(lane)
 
     def _decode_run(self, lane: Lane, run: range) -> None:
-        stamps = self.parcel.stamps[run.start : run.stop].tolist()
-        aims = sorted(self.slots.keys() & set(stamps), reverse=True)
-        lane.decoder.aim(aims[-1])
-        for number, stamp in zip(run, stamps, strict=True):
+        stamps = self.parcel.stamps.tolist()
+        for number in run:
             self.deadline.check("decoding", self.parcel.clip.source.name)
-            self._take(lane, lane.decoder.feed(stamp, self.parcel.packet(number)), aims)
-        self._take(lane, lane.decoder.drain(), aims)
+            self._take(lane, lane.decoder.feed(stamps[number], self.parcel.packet(number)))
+        self._take(lane, lane.decoder.drain())
 
-    def _take(self, lane: Lane, pictures: list[tuple[int, Any]], aims: list[int]) -> None:
-        """Convert what is wanted, and aim at the next: `aims` are the stamps still to come, the next one last."""
+    def _take(self, lane: Lane, pictures: list[tuple[int, Any]]) -> None:
         for stamp, surface in pictures:
             self.stats.frames_walked += 1
-            while aims and aims[-1] < stamp:  # it never came
-                aims.pop()
-            if not aims or stamp != aims[-1]:
-                continue
-            self.canvas.put(self.slots[stamp], surface, lane)
-            self.got[self.slots[stamp]] = True
-            aims.pop()
-            if aims:
-                lane.decoder.aim(aims[-1])
+            slot = self.slots.get(stamp)
+            if slot is not None and not self.got[slot]:
+                self.canvas.put(slot, surface, lane)
+                self.got[slot] = True
 
     def _gather(self) -> DecodedFrames:
         parcel, stats = self.parcel, self.stats

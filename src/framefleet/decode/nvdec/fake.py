@@ -68,7 +68,6 @@ class FakeDecoder:
         self._context.thread_count = 1
         self._stamps: list[int] = []
         self._num_out = 0
-        self._aim = 0
 
     def feed(self, stamp: int, payload: npt.NDArray[np.uint8]) -> list[tuple[int, Any]]:
         """As the hardware."""
@@ -78,10 +77,6 @@ class FakeDecoder:
         packet.pts = packet.dts = stamp
         packet.time_base = Fraction(1, 1000)
         return self._run(lambda: self._context.decode(packet))
-
-    def aim(self, stamp: int) -> None:
-        """As the hardware: what is shown earlier comes out black."""
-        self._aim = stamp
 
     def drain(self) -> list[tuple[int, Any]]:
         """As the hardware."""
@@ -93,13 +88,9 @@ class FakeDecoder:
 
     def _run(self, decode: Callable[[], list[Any]]) -> list[tuple[int, Any]]:
         try:
-            return [self._output(picture) for picture in decode()]
+            return [(self._named(picture.pts), _nv12(picture)) for picture in decode()]
         except av.FFmpegError as error:
             raise DecodeError("NVDEC failed on a packet", given=str(error)) from error
-
-    def _output(self, picture: Any) -> tuple[int, Any]:
-        stamp, surface = self._named(picture.pts), _nv12(picture)
-        return stamp, surface if stamp >= self._aim else np.zeros_like(surface)
 
     def _named(self, stamp: int) -> int:
         """As NVDEC's parser: stamps that only ever grew are taken for decode times and dealt out in display order."""

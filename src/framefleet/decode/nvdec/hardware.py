@@ -66,10 +66,6 @@ class HardwareDecoder:
         packet.bsl_data, packet.bsl, packet.pts = payload.ctypes.data, payload.nbytes, stamp
         return self._decode(packet)
 
-    def aim(self, stamp: int) -> None:
-        """Earlier pictures are decoded, but neither mapped nor copied."""
-        self._decoder.SetSeekPTS(stamp)
-
     def drain(self) -> list[tuple[int, Any]]:
         """An empty packet is the parser's end of stream."""
         end = nvc.PacketData()

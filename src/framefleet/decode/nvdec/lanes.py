@@ -62,10 +62,6 @@ class Decoder(Protocol):
         """
         ...
 
-    def aim(self, stamp: int) -> None:
-        """Pictures shown before this stamp need not be fetched; they may come out with rubbish in them."""
-        ...
-
     def drain(self) -> list[tuple[int, Any]]:
         """Bring out what is held back for reordering; the decoder can be fed a new keyframe afterwards."""
         ...
