@@ -89,5 +89,9 @@ def open_store(path: str | os.PathLike[str], mode: Mode = "r", *, kind: str | No
             "a store needs a local file system (locks, fsync)", given=repr(place), remedy="a local path, then export"
         )
     name = kind or os.path.splitext(place.rstrip("/"))[1].removeprefix(".")  # noqa: PTH122  # a name, not a path
+    if kind is None and name not in SINKS.names():
+        raise ConfigError(
+            "cannot tell the kind of store", given=repr(place), allowed="a name that ends in .lance, .parquet or .jsonl"
+        )
     sink: Sink = SINKS.load(name)(place, mode)
     return sink
