@@ -6,7 +6,7 @@ from tiny_models import FAMILIES
 
 from framefleet.decode.options import DecodeOptions
 from framefleet.engine.embedded.checkpoint import open_checkpoint
-from framefleet.engine.embedded.frame_policy import frame_policy_for
+from framefleet.engine.embedded.frame_policy import frame_policy_for, media_io_kwargs
 from framefleet.errors import ConfigError
 
 
@@ -71,6 +71,12 @@ def test_qwen3_vl_wants_a_budget_over_all_frames(models):
         rule="qwen3_vl", fps=2.0, min_frames=4, max_frames=16, total_pixels=16 * 64 * 96, min_total_pixels=4096,
         size_factor=32,
     )  # fmt: skip
+
+
+def test_a_policy_can_be_told_to_vllm(models):
+    policy = frame_policy_for(str(models / "qwen3_vl"))
+    assert media_io_kwargs(policy) == {"video": {"fps": 2.0, "min_frames": 4, "max_frames": 16}}
+    assert media_io_kwargs(DecodeOptions()) == {"video": {}}
 
 
 def test_qwen2_5_vl_wants_a_budget_per_frame(models):

@@ -166,6 +166,13 @@ def test_the_servers_own_words_are_kept(reply):
     assert str(error_of(400, reply)) == "the server refused the request; got HTTP 400: bad video"
 
 
+def test_refusals_that_a_flag_mends_say_which():
+    refusals = ["Per-request media_io_kwargs are disabled", "must be a subpath of `--allowed-local-media-path /x`"]
+    errors = [error_of(400, json.dumps({"error": {"message": text}})) for text in refusals]
+    assert "--trust-request-mm-kwargs" in errors[0].remedy
+    assert "send bytes" in errors[1].remedy
+
+
 def test_retry_after_is_seconds_or_a_date():
     assert retry_after_s({"retry-after": "2.5"}) == 2.5
     assert retry_after_s({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0

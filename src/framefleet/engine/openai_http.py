@@ -57,7 +57,7 @@ class OpenAiHttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Sent as a bearer token."""
     send: Literal["bytes", "url", "frames"] = "bytes"
     """`bytes`: the clip as base64. `url`: its address, for a server that may open it (`--allowed-local-media-path`).
-    `frames`: JPEG frames decoded here, as vLLM understands them; always so for windows of a clip."""
+    `frames`: JPEG frames decoded here, as vLLM takes them with `--trust-request-mm-kwargs`; always so for windows."""
     max_upload_bytes: Annotated[int, Meta(ge=1)] = 512 * MIB
     """Larger clips are not sent as bytes."""
     extra_body: dict[str, Any] = {}

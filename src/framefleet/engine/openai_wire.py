@@ -118,7 +118,7 @@ def error_of(status: int, body: str) -> FramefleetError:
         return ConfigError("the server does not know the model or the address", given=given, remedy="see /v1/models")
     if status in (408, 409) or status >= 500:
         return EngineLost("the server failed", given=given)
-    return CaptionRejected("the server refused the request", given=given)
+    return CaptionRejected("the server refused the request", given=given, remedy=_remedy(given))
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -134,6 +134,15 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:
         return None
+
+
+def _remedy(given: str) -> str:
+    """What mends a refusal that is no fault of the clip."""
+    if "media_io_kwargs" in given:  # vLLM since 0.32: frames cannot say when they are without it
+        return "start vLLM with --trust-request-mm-kwargs, or send url or bytes"
+    if "allowed-local-media-path" in given:
+        return "start the server with the clips' folder as --allowed-local-media-path, or send bytes"
+    return ""
 
 
 def _message(turn: Turn, video_url: str) -> dict[str, Any]:

@@ -22,6 +22,15 @@ def policy_of(checkpoint: Checkpoint) -> DecodeOptions:
     return _POLICIES[checkpoint.family](checkpoint.video)
 
 
+def media_io_kwargs(policy: DecodeOptions) -> dict[str, Any]:
+    """The policy's sampling as vLLM's `--media-io-kwargs`, whose loaders do not read it from the checkpoint.
+
+    Seen with vLLM 0.32: its `qwen3_vl` loader takes min_frames 4 and max_frames 768 unless told.
+    """
+    asked = {"fps": policy.fps, "min_frames": policy.min_frames, "max_frames": policy.max_frames}
+    return {"video": {name: value for name, value in asked.items() if value is not None}}
+
+
 def _qwen3_vl(video: dict[str, Any]) -> DecodeOptions:
     """Defaults and meaning: transformers 5.24 `Qwen3VLVideoProcessor`. The size budget is of all frames together."""
     factor = video.get("patch_size", 16) * video.get("merge_size", 2)
