@@ -114,9 +114,7 @@ def _tokenizer(special: list[str], family: str):
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tok.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tok.train_from_iterator(
-        TEXT, trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, show_progress=False)
-    )
+    tok.train_from_iterator(TEXT, trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, show_progress=False))
     tok.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in special])
     return PreTrainedTokenizerFast(
         tokenizer_object=tok, eos_token=special[2], pad_token=special[0], additional_special_tokens=special[1:],
