@@ -60,6 +60,8 @@ class _Run:
         self._clip, self._plan, self._options, self._limits = clip, plan, options, limits
         self._rows = np.unique(plan.targets.rows)
         self._slot_of_packet = {int(p): slot for slot, p in enumerate(clip.index.packet_of_row[self._rows])}
+        self._is_shown = np.zeros(len(clip.index.packet_pts), np.bool_)
+        self._is_shown[clip.index.packet_of_row] = True
         self._data = np.empty((len(self._rows), plan.height, plan.width, 3), np.uint8)
         self.is_given = np.zeros(len(self._rows), np.bool_)
         self._writer = PictureWriter(clip.info, plan.width, plan.height)
@@ -131,10 +133,10 @@ class _Run:
             self.is_given[slot] = True
 
     def _withdraw_doubtful(self, group: SeekGroup, feed: PictureFeed, fed: list[int], came: set[int]) -> None:
-        index = self._clip.index
-        expected = np.intersect1d(fed, index.packet_of_row)
-        silent = set(expected.tolist()) - came
-        last = fed[-1]
+        index, last = self._clip.index, fed[-1]
+        silent = {number for number in fed if number not in came and self._is_shown[number]}
+        if not silent and not feed.troubled:
+            return
         spoilt = doubtful(index, group.first_packet, last, feed.troubled | silent)
         for row in group.rows.tolist():
             packet = int(index.packet_of_row[row])
