@@ -13,7 +13,7 @@ help:
 
 ## demo          caption the 24 sample clips on the CPU with the bundled model, then search them
 demo: $(VENV)/.demo
-	$(BIN)/framefleet demo
+	@$(BIN)/framefleet demo
 
 ## test          everything needed, then all tests that take no GPU and no hours
 test: $(VENV)/.test

@@ -11,7 +11,7 @@ import typer
 from framefleet.cli.exits import ExitCode
 from framefleet.cli.options import Json
 from framefleet.cli.progress import ProgressLine
-from framefleet.cli.render import note, show, show_json, show_table
+from framefleet.cli.render import note, show, show_json
 
 if TYPE_CHECKING:
     from framefleet.bench.demo_run import DemoCaption, DemoResult, DemoSearch
@@ -63,7 +63,7 @@ def _show(result: DemoResult, sheet: Path) -> None:
         show(f"  said:  {caption.caption or caption.status}")
         show(f"  truth: {'the same' if caption.is_exact else caption.truth}")
     show()
-    show_table(["attribute", "right"], [[name, f"{share:.0%}"] for name, share in result.attributes.items()])
+    show("right: " + ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in result.attributes.items()))
     exact = sum(c.is_exact for c in result.captions)
     summary = result.summary
     speed = f" in {summary.seconds:.1f} s" if summary.windows else "; they were there from an earlier run"

@@ -95,7 +95,8 @@ def _show(hits: Sequence[Hit]) -> None:
 
 
 def _where(hit: Hit) -> str:
-    return f"{hit.clip} [{hit.start_s:.1f}-{hit.end_s:.1f} s]"
+    known = hit.end_s > hit.start_s  # a server that decodes by itself does not tell the clip's length
+    return f"{hit.clip} [{hit.start_s:.1f}-{hit.end_s:.1f} s]" if known else hit.clip
 
 
 def draw_hits(path: Path, query: str, hits: Sequence[Hit]) -> None:
