@@ -160,7 +160,7 @@ def test_with_an_index(tmp_path, embedder, monkeypatch):
     with open_lance(str(path), "r") as store:
         searcher = Searcher(store, embedder=embedder)
         hits = searcher.search("blue bus left rain", mode="semantic", limit=20)
-        dataset = searcher._vectors
+        dataset = searcher.vectors
         assert "vector_idx" in {index.name for index in dataset.describe_indices()}
         assert len(dataset.get_fragments()) == 1
         records = list(store.records())

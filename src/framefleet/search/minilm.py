@@ -23,8 +23,8 @@ Floats = npt.NDArray[np.float32]
 
 DIM = 384
 _NUM_LAYERS, _NUM_HEADS, _MAX_TOKENS = 6, 12, 256
-_MANY = 512
-"""From so many texts on, loading torch pays."""
+_MANY, _SOME = 512, 64
+"""From so many texts on loading torch pays; and using it, once it is loaded."""
 _BATCH = 32
 _EPSILON = np.float32(1e-12)
 
@@ -56,7 +56,7 @@ class MiniLM:
 
     def embed(self, texts: Sequence[str]) -> Floats:
         """`[N, 384] float32`, each of length 1."""
-        if len(texts) >= _MANY or self._bulk is not None:
+        if len(texts) >= (_MANY if self._bulk is None else _SOME):
             return self._embed_many(texts)
         by_length = sorted(range(len(texts)), key=lambda n: len(texts[n]))  # so that little is padded
         vectors = np.empty((len(texts), DIM), dtype=np.float32)

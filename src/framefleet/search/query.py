@@ -24,20 +24,17 @@ Id = TypeVar("Id", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`words` in any order and number, each `phrases` entry as it stands."""
+    """`words` in any order and number, each `phrases` entry as it stands; `text` is all of it in its order, without the
+    quotes, for a model that reads sentences."""
 
     words: str
-    phrases: tuple[str, ...] = ()
+    phrases: tuple[str, ...]
+    text: str
 
     @property
     def is_empty(self) -> bool:
         """Nothing to look for: no letter, digit or other sign of a script."""
         return not has_words(self.words) and not self.phrases
-
-    @property
-    def text(self) -> str:
-        """All of it as plain text, for a model that reads sentences."""
-        return " ".join(" ".join((self.words, *self.phrases)).split())
 
 
 def parse_query(text: str) -> Query:
@@ -49,8 +46,12 @@ def parse_query(text: str) -> Query:
         raise ConfigError("the query is too long", given=f"{len(text)} characters", allowed=f"{MAX_QUERY_CHARS}")
     text = _UNSEARCHABLE.sub(" ", text)
     phrases = tuple(" ".join(found.split()) for found in _PHRASE.findall(text))
-    words = _PHRASE.sub(" ", text)
-    return Query(" ".join(words.split()), tuple(phrase for phrase in phrases if has_words(phrase)))
+    words, plain = _PHRASE.sub(" ", text), _PHRASE.sub(r" \1 ", text)
+    return Query(
+        words=" ".join(words.split()),
+        phrases=tuple(phrase for phrase in phrases if has_words(phrase)),
+        text=" ".join(plain.split()),
+    )
 
 
 def has_words(text: str) -> bool:

@@ -60,7 +60,7 @@ class Searcher:
         return search_text(self._text_datasets, query, where=where, limit=limit)
 
     def _by_meaning(self, query: Query, where: Where, limit: int) -> list[Hit]:
-        return search_semantic(self._vectors, self._embedder, query, where=where, limit=limit)
+        return search_semantic(self.vectors, self.embedder, query, where=where, limit=limit)
 
     def _by_both(self, query: Query, where: Where, limit: int) -> list[Hit]:
         depth = max(100, _FUSED_DEPTH * limit)
@@ -74,7 +74,8 @@ class Searcher:
         return [self._dataset, tail_dataset(self._tail)] if self._tail else [self._dataset]
 
     @cached_property
-    def _embedder(self) -> Embedder:
+    def embedder(self) -> Embedder:
+        """The model of semantic search, loaded when first needed. Raises MissingLibrary."""
         if self._embedder_given is not None:
             return self._embedder_given
         from framefleet.search.minilm import MiniLM
@@ -82,8 +83,9 @@ class Searcher:
         return MiniLM()
 
     @cached_property
-    def _vectors(self) -> Any:
-        return open_vectors(self._store, self._embedder, self._on_progress)
+    def vectors(self) -> Any:
+        """The dataset of vectors, made complete when first needed."""
+        return open_vectors(self._store, self.embedder, self._on_progress)
 
 
 def search(
