@@ -26,6 +26,7 @@ SETTINGS = {
     "framefleet.decode.options:DecodeOptions": "",
     "framefleet.decode.pool_settings:PoolSettings": "",
     "framefleet.serve.openai_app:ServeEngineSettings": "serve_engine",
+    "framefleet.serve.proxy_settings:ProxySettings": "proxy",
 }
 """Struct -> its section in settings files and environment variables; empty where it has none of its own."""
 

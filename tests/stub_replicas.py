@@ -5,11 +5,13 @@ A mode is a word: ok, sse, frozen, dies, cut, cut_length, gzip, early (400 befor
 """
 
 import asyncio
+import base64
 import contextlib
 import gzip
 import hashlib
 import json
 from dataclasses import dataclass, field
+from random import Random
 
 import httpx
 import uvicorn
@@ -234,14 +236,10 @@ def chat(text="Describe.", **fields):
 
 
 def large_chat(num_bytes):
-    """The bytes of a request with so much of a clip in it, of a content that repeats late."""
-    clip = b"".join(i.to_bytes(4, "big").hex().encode() for i in range(num_bytes // 8))
+    """The bytes of a request with a clip of about so many in it."""
+    clip = base64.b64encode(Random(0).randbytes(num_bytes * 3 // 4))
     head = (
         b'{"model": "stub", "messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "data:'
     )
-    return (
-        head
-        + b"video/mp4;base64,"
-        + clip
-        + b'"}}]}], "max_tokens": 5, "media_io_kwargs": {"video": {"num_frames": 4}}}'
-    )
+    tail = b'"}}]}], "max_tokens": 5, "media_io_kwargs": {"video": {"num_frames": 4}}}'
+    return head + b"video/mp4;base64," + clip + tail

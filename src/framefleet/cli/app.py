@@ -17,6 +17,7 @@ from framefleet.cli.doctor import doctor
 from framefleet.cli.exits import ExitCode, exit_code_of
 from framefleet.cli.export import export
 from framefleet.cli.probe import probe
+from framefleet.cli.proxy import proxy
 from framefleet.cli.render import note, show, show_json, speak_any_encoding
 from framefleet.cli.search import search
 from framefleet.errors import FramefleetError
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-for command in (demo, probe, decode, caption, search, export, doctor):
+for command in (demo, probe, decode, caption, search, export, proxy, doctor):
     app.command()(command)
 
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import signal
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -169,12 +170,18 @@ async def serve_proxy(proxy: Proxy, at: socket.socket) -> None:
 
 
 def run_proxy(proxy: Proxy, at: socket.socket) -> None:
-    """`serve_proxy` on the fastest event loop there is."""
+    """`serve_proxy` on the fastest event loop there is, in the main thread."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _let_pass)
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         from uvloop import new_event_loop as factory
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve_proxy(proxy, at))
+
+
+def _let_pass(*_: object) -> None:
+    """uvicorn raises the signal that stopped it once more; the connections are closed in peace all the same."""
 
 
 async def _say(send: Send, status: int, body: bytes, content_type: str = "application/json") -> None:
