@@ -26,6 +26,8 @@ from framefleet.units import ticks_to_ns
 
 _PACKETS_TO_TRY = 128
 _MAX_CREDIBLE_FPS = 1000
+MIN_CREDIBLE_FPS = 1e-5
+"""About a frame a day; damaged headers tell of a frame a century."""
 
 
 def probe(
@@ -38,7 +40,7 @@ def probe(
         stream = choose_stream(container, of.name)
         check_pixels(stream.width, stream.height, of.name, limits)
         packets = islice(read_packets(container, stream, of.name, limits), _PACKETS_TO_TRY)
-        picture = first_picture(stream, (packet for packet in packets if packet.is_keyframe))
+        picture = first_picture(stream, (packet for packet in packets if packet.is_keyframe), limits.max_source_pixels)
         return describe(container, stream, of, limits, picture)
 
 
@@ -144,4 +146,4 @@ def _duration_s(container: Any, stream: Any) -> float | None:
 
 def _fps(stream: Any) -> float | None:
     rate = stream.average_rate
-    return float(rate) if rate and 0 < rate < _MAX_CREDIBLE_FPS else None
+    return float(rate) if rate and MIN_CREDIBLE_FPS <= rate < _MAX_CREDIBLE_FPS else None

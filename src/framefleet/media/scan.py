@@ -18,7 +18,7 @@ from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container, open_file
 from framefleet.media.packets import NO_PTS, PacketTable, avi_times, read_packets, table_of
 from framefleet.media.pictures import PictureFeed, fill_ticks, first_picture, presented, with_lost
-from framefleet.media.probe import check_pixels, choose_stream, describe, probe
+from framefleet.media.probe import MIN_CREDIBLE_FPS, check_pixels, choose_stream, describe, probe
 from framefleet.media.promises import Promise, promise_of
 from framefleet.media.source import VideoSource
 from framefleet.media.timeline import (
@@ -61,7 +61,7 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         keys: list[Any] = []
         packets = read_packets(container, stream, source.name, limits)
         table, pid = table_of(_keep_keys(packets, keys), stream, source.name), stream.id
-        picture = first_picture(stream, keys)
+        picture = first_picture(stream, keys, limits.max_source_pixels)
         info = describe(container, stream, source, limits, picture)
         guessed_fps = float(stream.guessed_rate or 0)
         with open_file(source, limits) as file:
@@ -70,7 +70,7 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         if info.container == "avi":
             table = avi_times(table, stream)
     facts, notes = _facts_with_losses(source, info, table, pid, limits)
-    fps = guessed_fps if 0 < guessed_fps <= _MAX_GUESSED_FPS else info.fps_from_header or _ASSUMED_FPS
+    fps = guessed_fps if MIN_CREDIBLE_FPS <= guessed_fps <= _MAX_GUESSED_FPS else info.fps_from_header or _ASSUMED_FPS
     walked = _Walked(source, info, table, facts, fps, limits, promise, raw_pts, notes)
     reason = why_packets_cannot_tell(table, info.codec, has_b_frames=info.has_b_frames)
     return _by_decoding(walked, reason) if reason else ScannedClip(source, info, _by_packets(walked))
@@ -157,7 +157,7 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
     ticks: dict[int, int | None] = {}
     with open_container(source, limits) as container:
         stream = container.streams[info.stream_index]
-        feed = PictureFeed(stream)
+        feed = PictureFeed(stream, max_pixels=limits.max_source_pixels)
         for origin, pts, picture in presented(feed, read_packets(container, stream, source.name, limits)):
             limits.deadline.check("decoding to find the frames", source.name)
             if not origins:
