@@ -50,22 +50,23 @@ def decode(
     as_json: Json = False,
 ) -> ExitCode:
     """Decode evenly spread frames of one clip: upright, in the right colours, with their true times."""
-    from framefleet.decode.session import decode as decode_clip
+    from framefleet.decode.pool import decode_isolated
+    from framefleet.decode.session import parse_options
 
     if size and max_pixels:
         raise ConfigError("two sizes", given="--size and --max-pixels", allowed="one of them")
-    frames = decode_clip(
-        clip,
-        num_frames=num_frames,
-        fps=fps,
-        rule=rule,
-        span=parse_span(span),
-        backend=backend,
-        max_pixels=max_pixels,
-        size=parse_size(size),
-        frame_recovery=frame_recovery,
-        timeout_s=timeout_s,
-    )
+    asked = {
+        "num_frames": num_frames,
+        "fps": fps,
+        "rule": rule,
+        "span": parse_span(span),
+        "backend": backend,
+        "max_pixels": max_pixels,
+        "size": parse_size(size),
+        "frame_recovery": frame_recovery,
+        "timeout_s": timeout_s,
+    }
+    frames = decode_isolated(clip, parse_options(None, asked))  # a clip that crashes its decoder becomes an error
     facts = _facts(clip, frames)
     facts["sheet"] = _draw(sheet, clip, frames)
     facts["files"] = _write(output, frames, facts)
