@@ -79,7 +79,7 @@ def started(stack: ExitStack, *command: str) -> tuple[int, str]:
 def latencies_ms(port: int, num_requests: int) -> list[float]:
     """Of small requests, one after another."""
     connection = Connection(port)
-    return [connection.ask(SMALL, num_bytes=len(SMALL)) * 1000 for _ in range(num_requests)]
+    return [round(connection.ask(SMALL, num_bytes=len(SMALL)) * 1000, 4) for _ in range(num_requests)]
 
 
 def upload_s(port: int, num_bytes: int) -> float:
@@ -129,13 +129,14 @@ def scaling(figures: dict[str, float]) -> list[dict]:
             "proxy_bytes_per_s": figures["body_mb_s"] * 1e6,
             "body_bytes": body_bytes,
         }
-        one = simulate(SimulatedFleet(speeds=(CAPTIONS_PER_S,), **costs)).requests_per_s
         for num_replicas in (1, 2, 4, 8, 16, 32):
-            fleet = SimulatedFleet(speeds=(CAPTIONS_PER_S,) * num_replicas, num_requests=200, **costs)
+            fleet = SimulatedFleet(
+                speeds=(CAPTIONS_PER_S,) * num_replicas, num_requests=max(200, 3200 // num_replicas), **costs
+            )
             run = simulate(fleet)
             rows.append({
                 "body_bytes": body_bytes, "replicas": num_replicas, "captions_per_s": round(run.requests_per_s, 2),
-                "of_linear": round(run.requests_per_s / (num_replicas * one), 3),
+                "of_linear": round(run.requests_per_s / (num_replicas * CAPTIONS_PER_S), 3),
                 "proxy_busy": round(run.proxy_busy, 3), "proxy_limit_per_s": round(proxy_limit_per_s(fleet), 1),
             })  # fmt: skip
     return rows
