@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
+from fractions import Fraction
 
+import av
 import numpy as np
 import pytest
 from barcode_clips import write_clip
 from corpus_truth import all_truths, truth_of
 
 import framefleet
+from framefleet.decode.backends.fake import draw_frame, read_barcode
 from framefleet.errors import DecodeTimeout, SourceCorrupt, SourceError, SourceNotFound, SourceUnsupported
 from framefleet.media.index import FrameIndex
 from framefleet.media.limits import Deadline, ScanLimits
@@ -150,6 +154,63 @@ def test_no_such_file(path):
         framefleet.probe(path)
 
 
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.mp4")
+    for path in (tmp_path / "pipe.mp4", "/dev/zero"):
+        with pytest.raises(SourceUnsupported, match="no regular file"):
+            framefleet.probe(path)
+
+
+def test_pictures_that_grow_midway_are_not_decoded_above_the_limit(tmp_path):
+    small = write_clip(tmp_path / "small.ts", 20, size=(176, 144)).read_bytes()
+    large = write_clip(tmp_path / "large.ts", 20, size=(640, 480)).read_bytes()
+    frames = framefleet.decode(small + large, num_frames=40, backend="pyav", max_source_pixels=200 * 200)
+    assert 10 < len(frames) <= 20
+    assert frames.pts_s[-1] < 0.8
+    assert frames.stats.num_missing == 40 - len(frames)
+
+
+def packed_avi(path, count=30):
+    """MPEG-4 as DivX 5 packed it: a B-picture rides in the packet of the reference after it, then comes a filler."""
+    encoder = av.CodecContext.create("mpeg4", "w")
+    encoder.width, encoder.height, encoder.pix_fmt = 320, 176, "yuv420p"
+    encoder.time_base, encoder.framerate = Fraction(1, 30), Fraction(30)
+    encoder.options = {"bf": "1", "g": "12", "b_strategy": "0", "flags": "+qscale", "global_quality": "236"}
+    pictures = [av.VideoFrame.from_ndarray(draw_frame(n, 320, 176, 320), "rgb24") for n in range(count)]
+    packets = [bytes(packet) for picture in [*pictures, None] for packet in encoder.encode(picture)]
+    packets[0] = packets[0].replace(b"\0\0\1\xb6", b"\0\0\1\xb2DivX503b1393p\0\0\1\xb6", 1)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=30)
+        stream.width, stream.height, stream.pix_fmt = 320, 176, "yuv420p"
+        for number, content in enumerate(pack(packets)):
+            packet = av.Packet(content)
+            packet.stream, packet.time_base, packet.pts, packet.dts = stream, Fraction(1, 30), number, number
+            packet.is_keyframe = vop_kind(content) == 0
+            container.mux(packet)
+    return path
+
+
+def vop_kind(packet):
+    return packet[packet.index(b"\0\0\1\xb6") + 4] >> 6
+
+
+def pack(packets):
+    packed = []
+    for packet in packets:
+        if vop_kind(packet) == 2:
+            packed[-1] += packet
+            packed.append(b"\0\0\1\xb6\x51\x7f")
+        else:
+            packed.append(packet)
+    return packed
+
+
+def test_packed_b_pictures_come_out_one_by_one(tmp_path):
+    frames = framefleet.decode(packed_avi(tmp_path / "packed.avi"), num_frames=30, backend="pyav")
+    assert [read_barcode(frame, 320) for frame in frames.data] == list(range(30))
+    assert np.allclose(np.diff(frames.pts_s), 1 / 30)
+
+
 def test_a_folder_is_no_clip(tmp_path):
     with pytest.raises(SourceNotFound):
         framefleet.probe(tmp_path)
@@ -205,8 +266,6 @@ def test_pixels_of_a_stream_found_late(tmp_path, corpus):
 
 
 def test_sources_travel(corpus):
-    import pickle
-
     source = VideoSource.of(corpus / "base.mp4")
     assert pickle.loads(pickle.dumps(source)) == source
     assert len({source, VideoSource.of(str(corpus / "base.mp4"))}) == 1

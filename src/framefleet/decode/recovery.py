@@ -48,7 +48,7 @@ def clean_rows(clip: ScannedClip, options: DecodeOptions) -> Int64:
     came: set[int] = set()
     with open_container(clip.source, limits) as container:
         stream = container.streams[clip.info.stream_index]
-        feed = PictureFeed(stream)
+        feed = PictureFeed(stream, max_pixels=options.max_source_pixels)
         for origin, _, _ in presented(feed, read_packets(container, stream, clip.source.name, limits)):
             limits.deadline.check("looking for clean frames", clip.source.name)
             came.add(origin)

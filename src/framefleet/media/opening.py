@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +53,7 @@ def open_container(source: VideoSource, limits: ScanLimits) -> Iterator[Any]:
         container = av.open(
             file,
             mode="r",
+            options={"max_pixels": str(limits.max_source_pixels)},
             container_options={"format_whitelist": _FORMATS, "protocol_whitelist": "file", "ignore_editlist": "0"},
             timeout=(remaining_s, remaining_s),
             buffer_size=_IO_BUFFER_BYTES,
@@ -103,9 +105,14 @@ def _file_of(source: VideoSource, limits: ScanLimits) -> tuple[Any, bytes]:
         return file, head
     path = Path(source.location)
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise SourceUnsupported(
+                "the clip is no regular file", given=repr(source.name), remedy="copy it into a file"
+            )
+        _check_size(status.st_size, source, limits)
         with path.open("rb") as stream:
             head = stream.read(_BYTES_FOR_SNIFFING)
-        _check_size(path.stat().st_size, source, limits)
     except (OSError, ValueError) as error:
         raise SourceNotFound(
             "cannot read the clip", given=f"{source.name!r} ({getattr(error, 'strerror', None) or error})"

@@ -23,7 +23,15 @@ _MAX_B_RUN = 32
 class PictureFeed:
     """One decoder. `feed` packets in decode order; `drain` at the end of a run; then another run may start."""
 
-    def __init__(self, stream: Any, *, num_threads: int = 1, is_strict: bool = True, decoder: str = "") -> None:
+    def __init__(
+        self,
+        stream: Any,
+        *,
+        max_pixels: int,
+        num_threads: int = 1,
+        is_strict: bool = True,
+        decoder: str = "",
+    ) -> None:
         self._num_threads = max(1, num_threads)
         self._context = _own_context(stream, decoder) if decoder else stream.codec_context
         self._context.thread_count = self._num_threads
@@ -31,7 +39,7 @@ class PictureFeed:
         self._context.copy_opaque = True
         codec = stream.codec_context.codec.canonical_name
         explode = "+explode" if is_strict and codec in _STRICT_CODECS else ""
-        self._context.options = {"err_detect": f"crccheck{explode}"}
+        self._context.options = {"err_detect": f"crccheck{explode}", "max_pixels": str(max_pixels)}
         self.troubled: set[int] = set()
         """Packet numbers at which the decoder failed or marked its picture as damaged."""
         self.num_pictures = 0
@@ -79,9 +87,9 @@ def _own_context(stream: Any, decoder: str) -> Any:
     return context
 
 
-def first_picture(stream: Any, packets: Iterable[Any]) -> Any | None:
+def first_picture(stream: Any, packets: Iterable[Any], max_pixels: int) -> Any | None:
     """The picture of the first of these (key) packets that decodes; None if none does. Hidden packets count too."""
-    feed = PictureFeed(stream, is_strict=False)
+    feed = PictureFeed(stream, max_pixels=max_pixels, is_strict=False)
     for number, packet in enumerate(packets):
         shown = av.Packet(
             bytes(packet)

@@ -173,6 +173,8 @@ def ticks_to_ns_array(ticks: Int64, time_base: Fraction) -> Int64:
 
 def reference_flags(facts: Int64) -> Bool:
     """[P] False where nothing depends on the packet: not a reference, and on the highest temporal layer there is."""
+    if np.any(facts & NOT_ONE_PICTURE):
+        return np.ones(len(facts), np.bool_)  # the other field of a picture must not be left out
     layer = facts >> LAYER_SHIFT & LAYER_MASK
     return np.asarray((facts & REFERENCE != 0) | (layer < layer.max(initial=0)), np.bool_)
 

@@ -7,6 +7,7 @@ nor what leans on it (`decode.trust`).
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ class _Run:
         stream = walk.stream
         came: set[int] = set()
         fed: list[int] = []
-        for number, packet in walk.run(group):
+        for number, packet in walk.run(self._with_second_field(group)):
             if feed is None or walk.stream is not stream:
                 stream, feed = walk.stream, self._new_feed(walk.stream, is_strict=is_strict)
             if number in skipped:
@@ -109,10 +110,23 @@ class _Run:
         feed.num_pictures = feed.num_corrupt = 0
         return feed
 
+    def _with_second_field(self, group: SeekGroup) -> SeekGroup:
+        """Where packets may be single fields (then the index was made by decoding), one more is needed at the end."""
+        last = len(self._clip.index.packet_pts) - 1
+        if self._clip.index.method != "decoded" or group.last_packet >= last:
+            return group
+        return replace(group, last_packet=group.last_packet + 1)
+
     def _new_feed(self, stream: Any, *, is_strict: bool) -> PictureFeed:
         info = self._clip.info
         decoder = _ALPHA_DECODERS.get(info.codec, "") if info.has_alpha else ""
-        return PictureFeed(stream, num_threads=self._options.num_ffmpeg_threads, is_strict=is_strict, decoder=decoder)
+        return PictureFeed(
+            stream,
+            max_pixels=self._options.max_source_pixels,
+            num_threads=self._options.num_ffmpeg_threads,
+            is_strict=is_strict,
+            decoder=decoder,
+        )
 
     def _take(self, origin: int, picture: Any, came: set[int], deinterlacer: Deinterlacer | None) -> None:
         came.add(origin)
