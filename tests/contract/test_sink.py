@@ -15,6 +15,7 @@ from framefleet.errors import ConfigError, StoreError, StoreFull, StoreLocked, S
 from framefleet.store.memory import MemorySink
 from framefleet.store.schema import storable
 from framefleet.store.sink import SINKS, Sink, open_store
+from framefleet.store.statuses import Statuses
 from framefleet.store.where import Where
 
 ON_DISK = [name for name in SINKS.names() if name != "memory"]
@@ -266,6 +267,18 @@ def test_closing_on_a_full_disk_keeps_what_was_acknowledged(on_disk):
     assert list(on_disk("r").records()) == [*kept[1:], kept[0]]
     with on_disk("w") as again:
         assert list(again.records()) == [*kept[1:], kept[0]]
+
+
+def test_a_store_that_does_not_open_keeps_no_lock(on_disk, monkeypatch):
+    with on_disk("w") as store:
+        store.append(record(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(Statuses, "put", lambda *_: 1 / 0)
+        patched.setattr(Statuses, "having", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            on_disk("w")
+    with on_disk("w") as store:
+        assert list(store.records()) == [record(1)]
 
 
 def test_the_suffix_tells_the_kind(tmp_path):

@@ -10,7 +10,8 @@ import pytest
 from caption_records import digest, failed, record
 
 from framefleet.engine.captioner import CaptionRecord
-from framefleet.errors import StoreFull, StoreUnreadable
+from framefleet.errors import StoreError, StoreFull, StoreUnreadable
+from framefleet.search.searcher import search
 from framefleet.store import lance as module
 from framefleet.store.journal import Journal, encode_frame
 from framefleet.store.lance import HOME, LanceStore, LanceTable, is_compaction_due, is_index_due, open_lance
@@ -297,3 +298,48 @@ def test_a_torn_tail_of_the_journal(path):
         writer.append(record(2))
     with open_lance(str(path), "r") as reader:
         assert list(reader.records()) == [record(1), record(2)]
+
+
+def test_tidying_that_fails_stops_nobody(path, monkeypatch, caplog):
+    def fail(self: LanceTable) -> None:
+        raise OSError("LanceError(Index): no luck")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LanceTable, "index", fail)
+        with open_lance(str(path), "w") as store:
+            store.append(record(1))
+    assert "put off: the store cannot be used" in caplog.text
+    with open_lance(str(path), "r") as store:
+        assert list(store.records()) == [record(1)]
+
+
+def test_a_broken_index_is_told_by_search_and_mended_by_the_next_run(path, caplog):
+    with open_lance(str(path), "w") as store:
+        store.append(*[record(n) for n in range(1_001)])
+    for part in (path / "_indices").rglob("*.lance"):
+        part.write_bytes(b"x" * 100)
+    with open_lance(str(path), "r") as store, pytest.raises(StoreError, match="the store cannot be used"):
+        search(store, "truck")
+    with open_lance(str(path), "w") as store:
+        store.append(*[record(2_000 + n) for n in range(1_001)])
+    assert "made anew" in caplog.text
+    with open_lance(str(path), "r") as store:
+        assert len(search(store, "truck", limit=5_000)) == 2_002
+
+
+def test_a_lost_file_is_an_error_of_ours(path):
+    with open_lance(str(path), "w") as store:
+        store.append(record(1))
+    for file in (path / "data").iterdir():
+        file.unlink()
+    with open_lance(str(path), "r") as store, pytest.raises(StoreError, match="the store cannot be used"):
+        list(store.records())
+    with pytest.raises(StoreError, match="the store cannot be used"):
+        open_lance(str(path), "w")
+    assert not (path / HOME / "writer.lock").exists()
+
+
+def test_a_place_under_a_file_is_an_error_of_ours(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreError, match="Not a directory"):
+        open_lance(str(tmp_path / "file" / "captions.lance"), "w")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from framefleet.search.hit import HIT_COLUMNS, Hit, best, hits_of
 from framefleet.search.query import Query
 from framefleet.search.vectors import Embedder
+from framefleet.store.disk import store_errors
 from framefleet.store.where import Where
 
 _NUM_PROBES = 20
@@ -26,11 +28,12 @@ def search_semantic(vectors: Any, embedder: Embedder, query: Query, *, where: Wh
         "nprobes": _NUM_PROBES,
         "refine_factor": _REFINE,
     }
-    rows = vectors.scanner(
-        columns=[*HIT_COLUMNS, "_distance"],
-        nearest=nearest,
-        filter=where.sql(),
-        prefilter=True,
-        disable_scoring_autoprojection=True,
-    ).to_table()
+    with store_errors(Path(vectors.uri)):
+        rows = vectors.scanner(
+            columns=[*HIT_COLUMNS, "_distance"],
+            nearest=nearest,
+            filter=where.sql(),
+            prefilter=True,
+            disable_scoring_autoprojection=True,
+        ).to_table()
     return best(hits_of(rows, (1.0 - distance for distance in rows.column("_distance").to_pylist())), limit)

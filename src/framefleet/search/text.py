@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -11,6 +12,7 @@ from lance.query import BooleanQuery, MatchQuery, Occur, PhraseQuery
 from framefleet.engine.captioner import CaptionRecord
 from framefleet.search.hit import HIT_COLUMNS, Hit, best, hits_of
 from framefleet.search.query import Query, has_words
+from framefleet.store.disk import store_errors
 from framefleet.store.lance import make_indices
 from framefleet.store.schema import to_table
 from framefleet.store.where import Where
@@ -43,12 +45,13 @@ def tail_dataset(records: Sequence[CaptionRecord]) -> Any:
 
 
 def _search(dataset: Any, query: Query, where: Where, limit: int) -> list[Hit]:
-    rows = dataset.scanner(
-        columns=[*HIT_COLUMNS, "_score"],
-        full_text_query=lance_query(query),
-        filter=where.sql(),
-        prefilter=True,
-        limit=limit,
-        disable_scoring_autoprojection=True,
-    ).to_table()
+    with store_errors(Path(dataset.uri)):
+        rows = dataset.scanner(
+            columns=[*HIT_COLUMNS, "_score"],
+            full_text_query=lance_query(query),
+            filter=where.sql(),
+            prefilter=True,
+            limit=limit,
+            disable_scoring_autoprojection=True,
+        ).to_table()
     return hits_of(rows, rows.column("_score").to_pylist())

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from framefleet.engine.captioner import CaptionRecord
 from framefleet.search.hit import HIT_COLUMNS
-from framefleet.store.disk import full_disk_as_store_full
+from framefleet.store.disk import store_errors
 from framefleet.store.lance import HOME, LanceStore
 from framefleet.store.lock import Lock
 from framefleet.store.schema import arrow_schema, to_table
@@ -69,7 +69,7 @@ def open_vectors(store: LanceStore, embedder: Embedder, on_progress: OnProgress 
     num_wanted = _num_final(store)
     dataset = _open(path, embedder.dim)
     if dataset is None or dataset.count_rows() < num_wanted:
-        with full_disk_as_store_full(path), Lock(path.with_suffix(".lock"), wait_s=_WAIT_S):
+        with store_errors(path), Lock(path.with_suffix(".lock"), wait_s=_WAIT_S):
             dataset = _open(path, embedder.dim) or _begin(path, embedder.dim)
             _fill(dataset, store, embedder, num_wanted, on_progress)
             _tidy(dataset)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from framefleet.errors import StoreError, StoreFull
+from framefleet.errors import FramefleetError, StoreError, StoreFull
 from framefleet.units import format_bytes
 
 _CLOCK_SLACK_NS = 1_000_000_000
@@ -56,21 +56,23 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def full_disk_as_store_full(place: Path) -> Iterator[None]:
-    """Turn the many ways of saying that there is no room into StoreFull. Other errors pass."""
+def store_errors(place: Path) -> Iterator[None]:
+    """Turn what the disk and Lance raise (OSError, ValueError or RuntimeError, as it happens) into StoreFull or
+    StoreError. Errors of ours pass."""
     try:
         yield
-    except StoreError:
+    except FramefleetError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:  # Lance says it with any of these
-        if getattr(error, "errno", None) not in _NO_ROOM and not _NO_ROOM_TEXT.search(str(error)):
-            raise
-        raise StoreFull(
-            "no room to write",
-            given=f"{str(place)!r}, {_free(place)} free",
-            allowed="what was acknowledged is safe",
-            remedy="make room (or raise the quota or file-size limit) and run the same command again",
-        ) from error
+    except (OSError, ValueError, RuntimeError) as error:
+        if getattr(error, "errno", None) in _NO_ROOM or _NO_ROOM_TEXT.search(str(error)):
+            raise StoreFull(
+                "no room to write",
+                given=f"{str(place)!r}, {_free(place)} free",
+                allowed="what was acknowledged is safe",
+                remedy="make room (or raise the quota or file-size limit) and run the same command again",
+            ) from error
+        first_line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise StoreError("the store cannot be used", given=f"{str(place)!r} ({first_line})") from error
 
 
 def _free(place: Path) -> str:

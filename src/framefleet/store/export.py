@@ -18,7 +18,7 @@ import msgspec
 from framefleet.engine.captioner import CaptionRecord
 from framefleet.errors import ConfigError
 from framefleet.registry import Registry
-from framefleet.store.disk import full_disk_as_store_full, sync_directory, sync_file, sync_newer
+from framefleet.store.disk import store_errors, sync_directory, sync_file, sync_newer
 from framefleet.store.lance import LanceStore, sorted_records
 from framefleet.store.sink import Sink
 from framefleet.store.where import Where
@@ -90,7 +90,7 @@ def export(
     place.parent.mkdir(parents=True, exist_ok=True)
     unfinished = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     try:
-        with full_disk_as_store_full(place):
+        with store_errors(place):
             exported: Exported = write(_told(ordered(store, where), on_progress), unfinished)
             report = _report(to, place, unfinished, exported)
             if unfinished.is_dir():

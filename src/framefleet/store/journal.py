@@ -24,7 +24,7 @@ import msgspec
 
 from framefleet.engine.captioner import CaptionRecord
 from framefleet.errors import StoreUnreadable
-from framefleet.store.disk import full_disk_as_store_full, sync_directory
+from framefleet.store.disk import store_errors, sync_directory
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Journal:
     def append(self, records: Sequence[CaptionRecord]) -> None:
         """Write and sync one frame. Raises StoreFull, and then the segment is as it was."""
         frame = encode_frame(records)
-        with full_disk_as_store_full(self.directory):
+        with store_errors(self.directory):
             descriptor = self._descriptor = self._descriptor or self._begin_segment()
             try:
                 _write_at(descriptor, self.num_bytes, frame)

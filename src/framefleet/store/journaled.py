@@ -75,7 +75,11 @@ class JournaledSink:
         self._all: Statuses | None = None
         self._is_in_doubt = False
         self._is_closed = False
-        self._take_up(acknowledged)
+        try:
+            self._take_up(acknowledged)
+        except BaseException:
+            held.close()
+            raise
 
     def append(self, *records: CaptionRecord) -> int:
         """See Sink."""

@@ -19,7 +19,7 @@ import msgspec
 
 from framefleet.engine.captioner import CaptionRecord
 from framefleet.errors import ConfigError, StoreUnreadable
-from framefleet.store.disk import full_disk_as_store_full, sync_directory, whole_file
+from framefleet.store.disk import store_errors, sync_directory, whole_file
 from framefleet.store.lock import Lock
 from framefleet.store.schema import storable
 from framefleet.store.sink import Mode, fresh
@@ -44,11 +44,15 @@ class JsonlSink:
         self._failed_lines: dict[str, int] = {}
         self._num_lines = 0
         self._descriptor: int | None = None
-        for record, self._num_bytes in _lines(path, None):
-            self._note(record)
-        if writable:
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            os.ftruncate(self._descriptor, self._num_bytes)  # the torn tail of a killed writer
+        try:
+            for record, self._num_bytes in _lines(path, None):
+                self._note(record)
+            if writable:
+                self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                os.ftruncate(self._descriptor, self._num_bytes)  # the torn tail of a killed writer
+        except BaseException:
+            held.close()
+            raise
 
     def append(self, *records: CaptionRecord) -> int:
         """See Sink."""
@@ -106,7 +110,7 @@ class JsonlSink:
         self._num_lines += 1
 
     def _write(self, descriptor: int, content: bytes) -> None:
-        with full_disk_as_store_full(self.path):
+        with store_errors(self.path):
             try:
                 view, offset = memoryview(content), self._num_bytes
                 while view:
@@ -119,7 +123,7 @@ class JsonlSink:
                 raise
 
     def _rewrite(self) -> None:
-        with full_disk_as_store_full(self.path), whole_file(self.path) as temporary, temporary.open("wb") as out:
+        with store_errors(self.path), whole_file(self.path) as temporary, temporary.open("wb") as out:
             for record in self.records():
                 out.write(_encode(record) + b"\n")
 
@@ -129,7 +133,7 @@ def open_jsonl(path: str, mode: Mode) -> JsonlSink:
     file = Path(path)
     with ExitStack() as opening:
         if mode == "w":
-            with full_disk_as_store_full(file):
+            with store_errors(file):
                 file.parent.mkdir(parents=True, exist_ok=True)
             opening.enter_context(Lock(file.with_name(file.name + ".lock")))
         elif not file.is_file():

@@ -27,8 +27,8 @@ from lance.fragment import write_fragments
 from lance.optimize import Compaction
 
 from framefleet.engine.captioner import CaptionRecord
-from framefleet.errors import StoreUnreadable
-from framefleet.store.disk import full_disk_as_store_full, sync_directory, sync_newer
+from framefleet.errors import StoreError, StoreUnreadable
+from framefleet.store.disk import store_errors, sync_directory, sync_newer
 from framefleet.store.journal import Journal
 from framefleet.store.journaled import FOLD_ROWS, JournaledSink
 from framefleet.store.lock import Lock, Presence, is_nobody_present
@@ -98,16 +98,17 @@ class LanceTable:
         rows = self.dataset.scanner(
             columns=["digest", "status"], filter=f"digest IN ({wanted})" if wanted else None, scan_in_order=True
         )
-        return Statuses((batch.column("digest"), batch.column("status")) for batch in rows.to_batches())
+        with store_errors(self.root):
+            return Statuses((batch.column("digest"), batch.column("status")) for batch in rows.to_batches())
 
     def scan(self, where: Where | None) -> Iterator[CaptionRecord]:
         """See Table."""
-        return _records(self.dataset, where, self.root / HOME / "readers.lock")
+        return _records(self.dataset, where, self.root)
 
     def fold(self, records: list[CaptionRecord], replaced: set[str]) -> None:
         """See Table. One commit."""
         rows, started_ns = _shaped(to_table(records), self.dataset.schema), time.time_ns()
-        with full_disk_as_store_full(self.root):
+        with store_errors(self.root):
             change = self._replacing(rows, replaced)
             self._sync(started_ns)
             self.dataset = lance.LanceDataset.commit(self.dataset, change, read_version=self.dataset.version)
@@ -115,27 +116,36 @@ class LanceTable:
         self._num_folds += 1
 
     def tidy(self, *, closing: bool) -> None:
-        """See Table."""
+        """See Table. What fails here costs speed only, so it is told and put off."""
         due = self._num_folds > 0 and (closing or self._num_folds % _TIDY_EVERY == 0)
         if not due:
             return
-        with full_disk_as_store_full(self.root):
-            if is_compaction_due([fragment.physical_rows for fragment in self.dataset.get_fragments()]):
-                self._compact()
-            self.index()
-            alone = is_nobody_present(self.root / HOME / "readers.lock")
-            self.dataset.cleanup_old_versions(
-                older_than=timedelta(0) if alone else _OLD_VERSIONS, delete_unverified=alone
-            )
+        try:
+            with store_errors(self.root):
+                if is_compaction_due([fragment.physical_rows for fragment in self.dataset.get_fragments()]):
+                    self._compact()
+                self.index()
+                self._clean()
+        except StoreError as error:
+            _log.warning("joining and indexing put off: %s", error)
 
     def index(self) -> None:
         """Make the indices if they are not there, and take new rows into them where it is worth it."""
         started_ns = time.time_ns()
         make_indices(self.dataset)
-        counts = self.dataset.stats.index_stats(TEXT_INDEX)
-        if is_index_due(counts["num_indexed_rows"], counts["num_unindexed_rows"]):
-            self.dataset.optimize.optimize_indices()
+        try:
+            counts = self.dataset.stats.index_stats(TEXT_INDEX)
+            if is_index_due(counts["num_indexed_rows"], counts["num_unindexed_rows"]):
+                self.dataset.optimize.optimize_indices()
+        except (OSError, ValueError, RuntimeError) as error:
+            _log.warning("%s: an index is broken (%s); all are made anew", self.root, error)
+            make_indices(self.dataset, anew=True)
         self._sync(started_ns)
+
+    def _clean(self) -> None:
+        """Old versions go; those that a reader may still be reading stay for an hour."""
+        alone = is_nobody_present(self.root / HOME / "readers.lock")
+        self.dataset.cleanup_old_versions(older_than=timedelta(0) if alone else _OLD_VERSIONS, delete_unverified=alone)
 
     def _replacing(self, rows: Any, replaced: set[str]) -> Any:
         """New rows in, old rows out, in one commit. (`merge_insert` does that too, but forgets the rows' order.)"""
@@ -174,13 +184,13 @@ def is_index_due(num_indexed: int, num_unindexed: int) -> bool:
     return num_unindexed > max(1_000, num_indexed // 20)
 
 
-def make_indices(dataset: Any) -> None:
-    """The indices that find a digest, a status and words, if they are not there.
+def make_indices(dataset: Any, *, anew: bool = False) -> None:
+    """The indices that find a digest, a status and words, if they are not there; `anew`: even so.
 
     Words are told apart by Unicode's rules (ICU), so text without spaces is searchable too; stop words are kept, so
     that a query of nothing else still means something, and so are positions, for phrases.
     """
-    present = {index.name for index in dataset.describe_indices()}
+    present = set() if anew else {index.name for index in dataset.describe_indices()}
     if "digest_idx" not in present:
         dataset.create_scalar_index("digest", "BTREE", name="digest_idx")
     if "status_idx" not in present:
@@ -191,9 +201,9 @@ def make_indices(dataset: Any) -> None:
         )
 
 
-def _records(dataset: Any, where: Where | None, mark: Path) -> Iterator[CaptionRecord]:
+def _records(dataset: Any, where: Where | None, root: Path) -> Iterator[CaptionRecord]:
     sql = where.sql() if where else None
-    with closing(Presence(mark)):
+    with closing(Presence(root / HOME / "readers.lock")), store_errors(root):
         for batch in dataset.scanner(filter=sql, scan_in_order=True, batch_size=_BATCH_ROWS).to_batches():
             yield from to_records(batch)
 
@@ -202,8 +212,9 @@ def sorted_records(dataset: Any, where: Where | None) -> Iterator[CaptionRecord]
     """By clip, start and digest."""
     order = ["clip", "start_s", "digest"]
     sql = where.sql() if where else None
-    for batch in dataset.scanner(filter=sql, order_by=order, batch_size=_BATCH_ROWS).to_batches():
-        yield from to_records(batch)
+    with store_errors(Path(dataset.uri)):
+        for batch in dataset.scanner(filter=sql, order_by=order, batch_size=_BATCH_ROWS).to_batches():
+            yield from to_records(batch)
 
 
 def _shaped(rows: Any, schema: Any) -> Any:
@@ -222,7 +233,7 @@ def _begin(root: Path) -> None:
     is_ours = root.is_dir() and (_is_dataset(root) or (root / HOME).is_dir() or not any(root.iterdir()))
     if not is_ours and (root.exists() or root.is_symlink()):
         raise StoreUnreadable("something else is there", given=repr(str(root)), remedy="another --output")
-    with full_disk_as_store_full(root):
+    with store_errors(root):
         (root / HOME).mkdir(parents=True, exist_ok=True)
 
 
@@ -237,7 +248,7 @@ def _is_dataset(root: Path) -> bool:
 
 def _open_or_create(root: Path) -> Any:
     started_ns = time.time_ns()
-    with full_disk_as_store_full(root):
+    with store_errors(root):
         if _is_dataset(root):
             dataset = _open_or_step_back(root)
             migrate(dataset, str(root))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from framefleet.engine.captioner import CaptionRecord
 from framefleet.errors import StoreUnreadable
-from framefleet.store.disk import full_disk_as_store_full, sync_directory, whole_file
+from framefleet.store.disk import store_errors, sync_directory, whole_file
 from framefleet.store.journal import Journal
 from framefleet.store.journaled import JournaledSink
 from framefleet.store.lock import Lock
@@ -94,7 +94,7 @@ class ParquetTable:
                     sync_directory(self.root)
 
     def _write(self, path: Path, rows: Any) -> None:
-        with full_disk_as_store_full(path), whole_file(path) as temporary:
+        with store_errors(path), whole_file(path) as temporary:
             pq.write_table(rows, temporary, compression="zstd")
 
     def _paths(self) -> list[Path]:
@@ -158,5 +158,5 @@ def _begin(root: Path) -> None:
     is_free = not root.exists() or (root.is_dir() and ((root / HOME).is_dir() or not any(root.iterdir())))
     if not is_free:
         raise StoreUnreadable("something else is there", given=repr(str(root)), remedy="another --output")
-    with full_disk_as_store_full(root):
+    with store_errors(root):
         (root / HOME).mkdir(parents=True, exist_ok=True)
