@@ -11,7 +11,7 @@ import msgspec
 
 from framefleet import errors
 from framefleet.decode.tasks import Job
-from framefleet.errors import DecoderBug, FramefleetError
+from framefleet.errors import DecoderBug, FramefleetError, SourceTooLarge
 from framefleet.media.source import VideoSource
 
 _FOREIGN = "foreign:"
@@ -31,9 +31,13 @@ class Problem(msgspec.Struct):
 
     @classmethod
     def of(cls, error: BaseException) -> Problem:
-        """To send `error`. A third party's subclass becomes the class of the tree above it; whatever MemoryError caused
-        is sent as that, for the parent to find out whether another worker would have had enough."""
-        if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
+        """To send `error`. A third party's subclass becomes the class of the tree above it.
+
+        What memory was short for is sent as MemoryError: the parent finds out whether another worker has enough. (A
+        damaged header that promises the moon also fails with one, but as SourceCorrupt.)
+        """
+        is_short = isinstance(error, SourceTooLarge) and isinstance(error.__cause__, MemoryError)
+        if is_short or isinstance(error, MemoryError):
             return cls(_OUT_OF_MEMORY, _plain(str(error)))
         if isinstance(error, FramefleetError):
             kind = next(c for c in type(error).__mro__ if c.__module__ == FramefleetError.__module__)
