@@ -15,16 +15,34 @@ if TYPE_CHECKING:
     from framefleet.decode.session import decode
     from framefleet.media.info import StreamInfo
     from framefleet.media.probe import probe
+    from framefleet.store.export import export
+    from framefleet.store.sink import open_store
+    from framefleet.store.where import Where
 
 _LAZY = {
     "DecodedFrames": "framefleet.decode.decoder",
     "StreamInfo": "framefleet.media.info",
+    "Where": "framefleet.store.where",
     "decode": "",
+    "export": "framefleet.store.export",
+    "open_store": "framefleet.store.sink",
     "probe": "framefleet.media.probe",
     "errors": "",
+    "search": "",
 }
 
-__all__ = ["DecodedFrames", "StreamInfo", "__version__", "decode", "errors", "probe"]
+__all__ = [
+    "DecodedFrames",
+    "StreamInfo",
+    "Where",
+    "__version__",
+    "decode",
+    "errors",
+    "export",
+    "open_store",
+    "probe",
+    "search",
+]
 
 
 def __getattr__(name: str) -> Any:
