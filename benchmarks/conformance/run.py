@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from corpus_truth import Truth, all_truths, faults, truth_of  # noqa: E402
 
+import framefleet  # noqa: E402
 from framefleet.errors import FramefleetError  # noqa: E402
 
 SAMPLES = 8
@@ -58,6 +59,7 @@ def read_opencv(path: Path) -> Frames:
     count = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
     if not 0 < count < 10**7:
         raise OSError(f"count {count}")
+    start_s = (framefleet.probe(path).start_ns_from_header or 0) / 1e9  # OpenCV counts from the stream's start
     frames, times, given = [], [], []
     wanted = set(rows_for(count))
     for row in range(count):
@@ -65,7 +67,7 @@ def read_opencv(path: Path) -> Frames:
             break
         if row in wanted and (got := capture.retrieve())[0]:
             frames.append(cv2.cvtColor(got[1], cv2.COLOR_BGR2RGB))
-            times.append(capture.get(cv2.CAP_PROP_POS_MSEC) / 1000)
+            times.append(start_s + capture.get(cv2.CAP_PROP_POS_MSEC) / 1000)
             given.append(row)
     return result(frames, times, given, count, len(wanted))
 
@@ -74,7 +76,7 @@ def read_pyav(path: Path) -> Frames:
     import av
 
     with av.open(str(path)) as container:
-        count = container.streams.video[0].frames or 60
+        count = container.streams.video[0].frames or count_by_decoding(path)
         wanted = set(rows_for(count))
         frames, times, given = [], [], []
         for row, picture in enumerate(container.decode(video=0)):
@@ -83,6 +85,13 @@ def read_pyav(path: Path) -> Frames:
                 times.append(picture.time or 0.0)
                 given.append(row)
     return result(frames, times, given, count, len(wanted))
+
+
+def count_by_decoding(path: Path) -> int:
+    import av
+
+    with av.open(str(path)) as container:
+        return sum(1 for _ in container.decode(video=0))
 
 
 def read_torchcodec(path: Path) -> Frames:
@@ -114,8 +123,6 @@ def judge(truth: Truth, reader: str) -> str:
     """One cell, in this process."""
     try:
         if reader in OURS:
-            import framefleet
-
             frames = framefleet.decode(truth.path, num_frames=SAMPLES, backend=reader, max_output_bytes=1 << 30)
         else:
             frames = READERS[reader](truth.path)
