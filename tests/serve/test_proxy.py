@@ -318,6 +318,63 @@ def test_a_client_that_leaves_ends_the_work_and_frees_it(mode, caplog):
     assert [line["end"] for line in lines] == ["client_gone"]
 
 
+def test_a_client_that_leaves_after_done_has_been_answered(caplog):
+    async def story():
+        async with proxied("sse") as (stubs, proxy, client):
+            stubs[0].delay_s = 0.3
+            proxy.dispatch.circuits["r0"].num_failures = 3
+            async with client.stream("POST", CHAT, json=chat(stream=True)) as answer:
+                async for piece in answer.aiter_raw():
+                    if b"[DONE]" in piece:
+                        break
+            await until(lambda: proxy.dispatch.outstanding.total_in_flight == 0)
+            assert proxy.dispatch.circuits["r0"].num_failures == 0
+
+    with caplog.at_level(logging.INFO, "framefleet.serve.requests"):
+        run(story())
+    assert [json.loads(r.message)["end"] for r in caplog.records if "requests" in r.name] == ["answered"]
+
+
+def test_a_client_may_ask_before_it_sends():
+    """`Expect: 100-continue`, as curl does for large bodies; and the replica is not asked again."""
+
+    async def story():
+        async with proxied("ok") as (stubs, _, client):
+            reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+            head = f"POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: 2000000\r\nexpect: 100-continue\r\n\r\n"
+            writer.write(head.encode())
+            async with asyncio.timeout(10):
+                assert b" 100 " in await reader.readuntil(b"\r\n\r\n")
+                writer.write(bytes(2_000_000))
+                assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            assert stubs[0].chats[0].header("expect") == []
+            assert stubs[0].chats[0].num_bytes == 2_000_000
+
+    run(story())
+
+
+def test_a_replica_that_answers_is_not_probed():
+    async def story():
+        async with proxied("ok", probe_s=0.01) as (stubs, proxy, _):
+            proxy.dispatch.answered_s["r0"] = proxy.dispatch.now_s() + 10**6
+            await until(lambda: stubs[0].num_running == 0)
+            await until_looked(stubs[0], 2)
+            probes = len(stubs[0].chats)
+            await until_looked(stubs[0], 5)
+            assert len(stubs[0].chats) == probes
+            proxy.dispatch.answered_s.clear()
+            await until(lambda: len(stubs[0].chats) > probes)
+
+    run(story())
+
+
+async def until_looked(stub, times):
+    """Until /health was asked so many times more."""
+    before = len(stub.asked) - len(stub.chats)
+    await until(lambda: len(stub.asked) - len(stub.chats) >= before + times)
+
+
 def test_a_client_that_leaves_the_queue_is_forgotten():
     async def story():
         async with proxied("ok", max_in_flight=1) as (stubs, proxy, client):

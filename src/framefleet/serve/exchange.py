@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from framefleet.serve.dispatch import Assignment, Dispatch
 from framefleet.serve.http_headers import end_to_end, for_replica, request_id_of, value_of
 from framefleet.serve.proxy_metrics import ProxyMetrics
 from framefleet.serve.proxy_settings import ProxySettings
+from framefleet.serve.request_account import RequestAccount
 from framefleet.serve.upload import SMALL_BYTES, DiskRoom, Spool, Upload
 from framefleet.serve.upstream import Answer, Failure, Request, Upstream
 from framefleet.units import format_bytes
@@ -31,11 +32,10 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-CLIENT_GONE = 499
 LINGER_S = 2
 _AGAIN_S = 0.1
 _LOOK_S = 0.05
-_log = logging.getLogger("framefleet.serve.requests")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -51,32 +51,12 @@ class Core:
     room: DiskRoom
 
 
-@dataclass(slots=True)
-class Told:
-    """What is known of a request at its end."""
-
-    arrived_s: float = field(default_factory=time.perf_counter)
-    queue_s: float = 0.0
-    first_byte_s: float = 0.0
-    status: int = CLIENT_GONE
-    end: str = "client_gone"
-    """`answered`, `refused` (by the proxy), `failed`, `cut` (in the middle of the answer), `client_gone`."""
-    replica: str = ""
-    attempts: list[str] = field(default_factory=list)
-    """`r0:lost` for each that failed."""
-    key: str = ""
-    priority: Priority = Priority.BATCH
-    work: int = 0
-    sent_bytes: int = 0
-
-
 class Exchange:
     """One request. `await Exchange(core, scope, receive, send).run()`."""
 
     def __init__(self, core: Core, scope: Scope, receive: Receive, send: Send) -> None:
         self.core, self.scope, self._receive, self._send = core, scope, receive, send
-        self.request_id = request_id_of(scope["headers"])
-        self.told = Told()
+        self.told = RequestAccount(request_id_of(scope["headers"]), scope["path"])
         settings = core.settings
         declared = value_of(scope["headers"], b"content-length")
         self.upload = Upload(
@@ -98,7 +78,11 @@ class Exchange:
             arriving.cancel()
             await asyncio.wait({working, arriving})
             self.upload.forget()
-            self._account()
+            self.told.received_bytes = self.upload.num_bytes
+            self.told.close(self.core.metrics)
+        for task in (working, arriving):
+            if not task.cancelled():
+                task.result()
 
     async def _arrive(self) -> None:
         """Take in the body; return when the client has gone."""
@@ -145,7 +129,7 @@ class Exchange:
         except FramefleetError as error:
             await self._refuse(error, status_of(error))
         except Exception as error:  # noqa: BLE001 - the client gets an answer whatever it is
-            _log.exception("a fault of framefleet's own, request %s", self.request_id)
+            _log.exception("a fault of framefleet's own, request %s", self.told.request_id)
             await self._refuse(ReplicaError(f"{type(error).__name__}: {error}"), 500, end="failed")
 
     async def _let_in(self) -> None:
@@ -174,7 +158,7 @@ class Exchange:
         client = (self.scope.get("client") or ("",))[0]
         headers = for_replica(
             self.scope["headers"],
-            request_id=self.request_id,
+            request_id=self.told.request_id,
             client=client,
             upstream_key=self.core.settings.upstream_api_key,
             hides_key=self.core.keys.are_required,
@@ -273,8 +257,10 @@ class Exchange:
                         "more_body": True,
                     }
                 )
-            return  # without a last piece: the server breaks the connection, so that no half answer looks whole
-        assignment.succeeded()
+            # No last piece follows: the server breaks the connection, so that no half answer looks whole.
+        finally:
+            if self.told.end == "answered":
+                assignment.succeeded()
 
     async def _give_up(self, failed: list[tuple[Assignment, Failure]]) -> None:
         """The last replica's own words where it said any."""
@@ -304,7 +290,7 @@ class Exchange:
 
     def _our_headers(self, replica: str) -> list[tuple[bytes, bytes]]:
         return [
-            (b"x-request-id", self.request_id.encode()),
+            (b"x-request-id", self.told.request_id.encode()),
             (b"x-framefleet-replica", replica.encode()),
             (b"x-framefleet-attempts", str(len(self.told.attempts) + 1).encode()),
         ]
@@ -316,7 +302,7 @@ class Exchange:
             self.told.end = "cut"
             return
         self.told.status = status
-        headers = [(b"content-type", b"application/json"), (b"x-request-id", self.request_id.encode())]
+        headers = [(b"content-type", b"application/json"), (b"x-request-id", self.told.request_id.encode())]
         if status in (429, 503):
             headers.append((b"retry-after", str(self.core.admission.retry_after_s()).encode()))
         await self._whole(status, headers, _error_json(error, status))
@@ -337,31 +323,6 @@ class Exchange:
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._has_started = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
-
-    def _account(self) -> None:
-        """Metrics, and the one line of the log, however it ended."""
-        told, metrics = self.told, self.core.metrics
-        total_s = time.perf_counter() - told.arrived_s
-        priority = told.priority.word
-        metrics.requests.labels(told.replica, str(told.status), told.end, priority).inc()
-        metrics.queue.labels(priority).observe(told.queue_s)
-        metrics.total.labels(priority).observe(total_s)
-        metrics.received.inc(self.upload.num_bytes)
-        metrics.sent.inc(told.sent_bytes)
-        for attempt in told.attempts if told.end == "answered" else told.attempts[:-1]:
-            metrics.retries.labels(*attempt.rsplit(":", 1)).inc()
-        _log.info("%s", msgspec.json.encode(self._line(total_s)).decode())
-
-    def _line(self, total_s: float) -> dict[str, Any]:
-        told = self.told
-        return {
-            "request": self.request_id, "path": self.scope["path"], "status": told.status, "end": told.end,
-            "replica": told.replica, "attempts": told.attempts, "key": told.key, "priority": told.priority.word,
-            "work": told.work, "received_bytes": self.upload.num_bytes, "sent_bytes": told.sent_bytes,
-            "seconds": {
-                "queue": round(told.queue_s, 6), "first_byte": round(told.first_byte_s, 6), "total": round(total_s, 6)
-            },
-        }  # fmt: skip
 
 
 def status_of(error: FramefleetError) -> int:
