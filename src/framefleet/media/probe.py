@@ -24,6 +24,7 @@ from framefleet.media.pictures import first_picture
 from framefleet.media.source import VideoSource
 from framefleet.units import ticks_to_ns
 
+_PICTURE_CODECS = frozenset(("mjpeg", "png", "bmp", "tiff", "webp", "gif", "apng", "jpeg2000", "jpegxl"))
 _PACKETS_TO_TRY = 128
 _MAX_CREDIBLE_FPS = 1000
 MIN_CREDIBLE_FPS = 1e-5
@@ -47,6 +48,8 @@ def probe(
 def choose_stream(container: Any, name: str) -> Any:
     """The stream a person would call the video: no cover art, no thumbnails; the default one, then the largest.
 
+    Picture codecs (a still, or a camera's JPEG preview) come after film codecs even where they are the default.
+
     Raises SourceUnsupported when there is none, or none that can be decoded here.
     """
     kind = av.stream.Disposition
@@ -64,7 +67,13 @@ def choose_stream(container: Any, name: str) -> Any:
     usable = [s for s in real if s.codec_context is not None]
     if not usable:
         raise SourceUnsupported("no decoder for the clip's codec", given=repr(name))
-    return max(usable, key=lambda s: (bool(s.disposition & kind.default), s.width * s.height, -s.index))
+    return max(
+        usable, key=lambda s: (not _is_picture(s), bool(s.disposition & kind.default), s.width * s.height, -s.index)
+    )
+
+
+def _is_picture(stream: Any) -> bool:
+    return stream.codec_context.codec.canonical_name in _PICTURE_CODECS
 
 
 def describe(container: Any, stream: Any, source: VideoSource, limits: ScanLimits, picture: Any | None) -> StreamInfo:
