@@ -49,10 +49,14 @@ class Assignment:
         """It waits no longer."""
         self._dispatch.waiting[self.replica.name].discard(self)
 
+    def begins(self) -> None:
+        """The first byte of an answer is there."""
+        self._dispatch.answered_s[self.replica.name] = self._dispatch.now_s()
+
     def succeeded(self) -> None:
         """The replica works: it answered, be it that the request is wrong."""
         self._circuit.succeeded()
-        self._dispatch.answered_s[self.replica.name] = self._dispatch.now_s()
+        self.begins()
 
     def failed(self) -> None:
         """By the replica's fault."""
@@ -83,7 +87,7 @@ class Dispatch:
         )
         self.waiting: dict[str, set[Assignment]] = defaultdict(set)
         self.answered_s: dict[str, float] = {}
-        """When a replica last answered a request."""
+        """When a replica last began or ended an answer."""
         self._max_in_flight = settings.max_in_flight
         self._policy = policy_named(settings.policy, rng or Random())
 

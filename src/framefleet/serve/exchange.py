@@ -140,7 +140,7 @@ class Exchange:
         self.told.key, self.told.priority = key.name, self._priority(key)
         with self.core.keys.running(key):
             self._head = await self.upload.head()
-            self.told.work = self._price()
+            self.told.work = self._price() if self.scope["method"] == "POST" else 0
             await self._queue(self._request())
 
     def _priority(self, key: ApiKey) -> Priority:
@@ -230,6 +230,7 @@ class Exchange:
         try:
             self.told.first_byte_s = time.perf_counter() - sent_s
             self.core.metrics.first_byte.labels(assignment.replica.name).observe(self.told.first_byte_s)
+            assignment.begins()
             self._blame_those_before(failed)
             await self._pass_back(outcome, assignment)
         finally:

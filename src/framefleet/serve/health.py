@@ -9,7 +9,6 @@ import asyncio
 import base64
 import io
 import logging
-import time
 from typing import Any
 
 import aiohttp
@@ -60,7 +59,12 @@ class HealthWatch:
     async def look(self, replica: Replica) -> None:
         """One look, and what follows from it."""
         seen = self._seen.setdefault(replica.name, _Seen())
-        seen.num_bad_looks = 0 if await self._is_healthy(replica) else seen.num_bad_looks + 1
+        started_s = self._dispatch.now_s()
+        try:
+            is_good = await self._is_healthy(replica)
+        except TimeoutError:
+            is_good = self._has_answered_since(started_s, replica)
+        seen.num_bad_looks = 0 if is_good else seen.num_bad_looks + 1
         if seen.num_bad_looks:
             seen.is_proven = seen.is_proven and seen.num_bad_looks < self._settings.unhealthy_after
         else:
@@ -89,22 +93,28 @@ class HealthWatch:
             self._admission.wake()
 
     async def _is_healthy(self, replica: Replica) -> bool:
-        """A server without /health (404) is taken at its word that it is there."""
+        """A server without /health (404) is taken at its word that it is there. Raises TimeoutError."""
         timeout = aiohttp.ClientTimeout(total=self._settings.health_timeout_s)
         try:
             async with self._session.get(f"{replica.base_url}/health", timeout=timeout) as response:
                 return response.status < 500
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError):
             return False
 
+    def _has_answered_since(self, started_s: float, replica: Replica) -> bool:
+        """A replica that is slow to be looked at because it is busy answering is well."""
+        return self._dispatch.answered_s.get(replica.name, float("-inf")) >= started_s
+
     def _probe_if_due(self, replica: Replica, seen: _Seen) -> None:
-        probe_s, now_s = self._settings.probe_s, time.monotonic()
+        probe_s, now_s = self._settings.probe_s, self._dispatch.now_s()
         if not probe_s or (seen.probing and not seen.probing.done()):
             return
         if (
             seen.is_proven
             and not seen.num_bad_probes
-            and now_s - self._dispatch.answered_s.get(replica.name, 0) < probe_s
+            and now_s - self._dispatch.answered_s.get(replica.name, float("-inf")) < probe_s
         ):
             return
         if now_s - seen.probed_s >= (
@@ -114,7 +124,8 @@ class HealthWatch:
             seen.probing = self._start(self._probe(replica, seen))
 
     async def _probe(self, replica: Replica, seen: _Seen) -> None:
-        is_good = await self._answers(replica)
+        started_s = self._dispatch.now_s()
+        is_good = await self._answers(replica) or self._has_answered_since(started_s, replica)
         seen.num_bad_probes = 0 if is_good else seen.num_bad_probes + 1
         seen.is_proven = is_good or (seen.is_proven and seen.num_bad_probes < FAILED_PROBES)
         if is_good:
