@@ -29,8 +29,8 @@ _SCALING = (
     Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 )
 _FORMATS_CONVERTED_FAST = frozenset(("yuv420p", "yuvj420p"))
-"""At their own size swscale converts these 20 times as fast, within 3 levels (2 on the colour patches), if not asked to
-interpolate chroma. OpenCV and TorchCodec do the same."""
+"""At their own size swscale converts these 20 times as fast if chroma may be repeated instead of interpolated: the same
+colours (within 2 levels) but on the pixel beside a sharp colour edge. OpenCV and TorchCodec do so too."""
 
 
 class PictureWriter:
