@@ -289,6 +289,26 @@ def test_the_deadline_is_kept():
         framefleet.decode(FILES / "pixel_bomb_8k.mp4", num_frames=8, timeout_s=0.15, size=(64, 64))
 
 
+def test_one_deadline_covers_scan_and_decode(monkeypatch):
+    """A scan that takes most of the time leaves the rest, not a fresh start, to decoding."""
+    import time
+
+    from framefleet.decode import session
+
+    def slow_scan(source, limits):
+        time.sleep(0.3)
+        return scan(source, limits)
+
+    left = []
+    monkeypatch.setattr(session, "scanner", lambda options: slow_scan)
+    monkeypatch.setattr(
+        session, "decode_scanned", lambda clip, options, probe_s: left.append(options.timeout_s) or 1 / 0
+    )
+    with pytest.raises(ZeroDivisionError):
+        framefleet.decode(FILES / "base.mp4", timeout_s=5)
+    assert left[0] < 4.8
+
+
 def test_spans_and_samplers_reach_through():
     frames = framefleet.decode(FILES / "base.mp4", num_frames=4, span=Span(500_000_000, 1_000_000_000))
     assert frames.pts_s[0] >= 0.5

@@ -20,8 +20,11 @@ from framefleet.decode.recovery import recover
 from framefleet.decode.targets import choose_targets, output_size
 from framefleet.errors import ConfigError, DecodeError, FramefleetError, SourceTooLarge, SourceUnsupported
 from framefleet.media.clip import ScannedClip
+from framefleet.media.limits import Deadline
 from framefleet.media.source import VideoSource
 from framefleet.units import format_bytes
+
+_LEAST_TIMEOUT_S = 0.01
 
 
 def decode(
@@ -32,11 +35,16 @@ def decode(
     Raises ConfigError for a wrong option, SourceError, DecodeError.
     """
     options = parse_options(options, asked)
+    clock = Deadline(options.timeout_s)
     with fetched(VideoSource.of(source), options) as (local, fetch_s):
-        clip, probe_s = scan_timed(local, options)
-        frames = decode_scanned(clip, options, probe_s=probe_s)
+        clip, probe_s = scan_timed(local, _with_time_left(options, clock))
+        frames = decode_scanned(clip, _with_time_left(options, clock), probe_s=probe_s)
     frames.stats.seconds["fetch"] = fetch_s
     return frames
+
+
+def _with_time_left(options: DecodeOptions, clock: Deadline) -> DecodeOptions:
+    return msgspec.structs.replace(options, timeout_s=max(clock.remaining_s, _LEAST_TIMEOUT_S))
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def open_container(source: VideoSource, limits: ScanLimits) -> Iterator[Any]:
             file,
             mode="r",
             options={"max_pixels": str(limits.max_source_pixels)},
-            container_options={"format_whitelist": _FORMATS, "protocol_whitelist": "file", "ignore_editlist": "0"},
+            container_options={"format_whitelist": _FORMATS, "protocol_whitelist": "file"},
             timeout=(remaining_s, remaining_s),
             buffer_size=_IO_BUFFER_BYTES,
             metadata_errors="replace",
