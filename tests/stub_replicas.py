@@ -45,6 +45,8 @@ class StubReplica:
     health: str = "ok"
     delay_s: float = 0.0
     events: int = 3
+    split_s: float = 0.0
+    """Between the two halves of a whole answer."""
     extra_headers: str = ""
     asked: list = field(default_factory=list)
     num_running: int = 0

@@ -153,6 +153,19 @@ def test_a_request_that_fails_everywhere_is_to_blame_itself():
     run(story())
 
 
+@pytest.mark.parametrize("mode", ["ok", "500", "400"])
+def test_answers_that_come_in_parts_are_whole(mode):
+    async def story():
+        async with proxied(mode, health_timeout_s=5) as (stubs, _, client):
+            whole = (await ask(client)).content
+            stubs[0].split_s = 0.05
+            answer = await ask(client)
+            assert answer.content == whole
+            assert answer.status_code == (200 if mode == "ok" else int(mode))
+
+    run(story())
+
+
 def test_an_answer_that_is_cut_off_never_looks_whole_and_is_not_asked_for_again():
     async def story():
         async with proxied("cut", "cut") as (stubs, _, client):

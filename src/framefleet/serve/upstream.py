@@ -173,7 +173,7 @@ class Upstream:
 
     async def _judged(self, response: aiohttp.ClientResponse) -> Answer | Failure:
         if response.status >= 500 or response.status == 429:
-            body = await response.content.read(_SHOWN_BYTES)
+            body = await _start_of(response.content)
             reason: Reason = "busy" if response.status == 429 else "5xx"
             return Failure(reason, f"HTTP {response.status}", response.status, response.raw_headers, body)
         return Answer(response, await response.content.readany(), self._settings.between_bytes_s)
@@ -184,6 +184,14 @@ class Upstream:
         if assignment.is_replica_gone:
             return Failure("gone", "the replica does not answer any more")
         return Failure("first_byte", f"no answer in {self._settings.first_byte_s:g} s", 504)
+
+
+async def _start_of(content: aiohttp.StreamReader) -> bytes:
+    """What a client is shown of an error."""
+    start = b""
+    while len(start) < _SHOWN_BYTES and (part := await content.read(_SHOWN_BYTES - len(start))):
+        start += part
+    return start
 
 
 def _body(request: Request, patience: _Patience) -> bytes | AsyncIterator[bytes] | None:
