@@ -169,11 +169,15 @@ class StubReplica:
         await writer.drain()
 
     async def _whole(self, writer, status, body, headers=""):
-        writer.write(
+        answer = (
             f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\ncontent-type: application/json\r\n"
-            f"{headers}{self.extra_headers}\r\n".encode()
-            + body
-        )
+            f"{headers}{self.extra_headers}\r\n"
+        ).encode() + body
+        middle = len(answer) - len(body) // 2
+        writer.write(answer[:middle])
+        if self.split_s:
+            await asyncio.sleep(self.split_s)
+        writer.write(answer[middle:])
         await writer.drain()
 
 
