@@ -252,10 +252,13 @@ def test_rows_are_found_by_digest_through_the_index(path):
 def test_when_joining_and_indexing_pay():
     assert not is_compaction_due([10] * 7 + [module.FRAGMENT_ROWS] * 100)
     assert is_compaction_due([10] * 8)
-    assert not is_index_due(0, 1_000)
-    assert is_index_due(0, 1_001)
-    assert not is_index_due(1_000_000, 50_000)
-    assert is_index_due(1_000_000, 50_001)
+    assert not is_index_due(0, 1_000, closing=True)
+    assert is_index_due(0, 1_001, closing=True)
+    assert not is_index_due(1_000_000, 50_000, closing=True)
+    assert is_index_due(1_000_000, 50_001, closing=True)
+    assert not is_index_due(0, 50_000, closing=False)
+    assert is_index_due(0, 50_001, closing=False)
+    assert not is_index_due(1_000_000, 500_000, closing=False)
 
 
 def test_a_small_disk(tmp_path: Path, small_disk: Path):
@@ -301,7 +304,7 @@ def test_a_torn_tail_of_the_journal(path):
 
 
 def test_tidying_that_fails_stops_nobody(path, monkeypatch, caplog):
-    def fail(self: LanceTable) -> None:
+    def fail(self: LanceTable, *, closing: bool) -> None:
         raise OSError("LanceError(Index): no luck")
 
     with monkeypatch.context() as patched:

@@ -124,18 +124,18 @@ class LanceTable:
             with store_errors(self.root):
                 if is_compaction_due([fragment.physical_rows for fragment in self.dataset.get_fragments()]):
                     self._compact()
-                self.index()
+                self.index(closing=closing)
                 self._clean()
         except StoreError as error:
             _log.warning("joining and indexing put off: %s", error)
 
-    def index(self) -> None:
+    def index(self, *, closing: bool) -> None:
         """Make the indices if they are not there, and take new rows into them where it is worth it."""
         started_ns = time.time_ns()
         make_indices(self.dataset)
         try:
             counts = self.dataset.stats.index_stats(TEXT_INDEX)
-            if is_index_due(counts["num_indexed_rows"], counts["num_unindexed_rows"]):
+            if is_index_due(counts["num_indexed_rows"], counts["num_unindexed_rows"], closing=closing):
                 self.dataset.optimize.optimize_indices()
         except (OSError, ValueError, RuntimeError) as error:
             _log.warning("%s: an index is broken (%s); all are made anew", self.root, error)
@@ -179,9 +179,13 @@ def is_compaction_due(fragment_rows: list[int]) -> bool:
     return sum(rows < FRAGMENT_ROWS for rows in fragment_rows) >= _FEW_FRAGMENTS
 
 
-def is_index_due(num_indexed: int, num_unindexed: int) -> bool:
-    """Whether so many rows are outside the index (they are found all the same, by reading) that adding them pays."""
-    return num_unindexed > max(1_000, num_indexed // 20)
+def is_index_due(num_indexed: int, num_unindexed: int, *, closing: bool) -> bool:
+    """Whether so many rows are outside the index (they are found all the same, by reading) that adding them pays.
+
+    Adding rewrites the index. While a run goes on that waits for half as many rows again, so that all the rewriting
+    together costs three times the index, whatever the number of rows.
+    """
+    return num_unindexed > (max(1_000, num_indexed // 20) if closing else max(50_000, num_indexed // 2))
 
 
 def make_indices(dataset: Any, *, anew: bool = False) -> None:
