@@ -30,8 +30,10 @@ def doubtful(index: FrameIndex, first: int, last: int, troubled: Collection[int]
     start = first
     for number in range(first, last + 1):
         is_hit = number in hits
-        if index.packet_is_keyframe[number] and not is_hit:
-            is_lead_lost, is_lost, start = is_lost, False, number
+        if index.packet_is_keyframe[number]:
+            is_lead_lost, start = is_lost or is_hit, number
+            is_lost = is_hit
+            spoilt[number - first] = is_hit
             continue
         leads = 0 <= rows[number] < rows[start]
         spoilt[number - first] = is_hit or is_lost or (is_lead_lost and leads)
