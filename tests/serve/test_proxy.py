@@ -10,6 +10,8 @@ import httpx
 import pytest
 from stub_replicas import chat, large_chat, proxied, until
 
+from framefleet.serve.cost import HEAD_BYTES, facts_of_ends, work_of
+
 CHAT = "/v1/chat/completions"
 
 
@@ -488,6 +490,34 @@ def test_large_bodies_arrive_as_they_were_sent():
             answer = await client.post(CHAT, content=pieces())
             assert answer.json()["sha256"] == hashlib.sha256(body).hexdigest()
             assert stubs[0].chats[1].header("transfer-encoding") == ["chunked"]
+
+    run(story())
+
+
+def test_a_large_body_is_priced_by_its_end_too():
+    body = large_chat(6_000_000)
+    head, tail = body[:HEAD_BYTES], body[-HEAD_BYTES:]
+    by_head, by_both = (work_of(facts_of_ends(head, end, len(body))) for end in (b"", tail))
+    assert by_both < by_head / 1.5
+
+    async def story():
+        async with proxied("frozen") as (_, proxy, client):
+            seen = set()
+
+            def is_settled():
+                seen.add(proxy.dispatch.outstanding.work_of("r0"))
+                return by_both in seen
+
+            async def pieces():
+                for i in range(0, len(body), 1_000_000):
+                    yield body[i : i + 1_000_000]
+                    await asyncio.sleep(0.02)
+
+            sized = {"Content-Length": str(len(body))}
+            asking = asyncio.create_task(client.post(CHAT, content=pieces(), headers=sized))
+            await until(is_settled)
+            assert seen <= {0, by_head, by_both}
+            asking.cancel()
 
     run(story())
 

@@ -114,9 +114,10 @@ class Exchange:
                 await self.upload.feed(chunk)
             is_more = message.get("more_body", False)
         self.upload.finish()
-        if self._current and not self.upload.is_small:
+        if not self.upload.is_small:  # its end may tell the frames that its head did not
             self.told.work = self._price()
-            self._current.settle(self.told.work)
+            if self._current:
+                self._current.settle(self.told.work)
         return True
 
     async def _work(self) -> None:
@@ -244,7 +245,7 @@ class Exchange:
         try:
             async for piece, is_last in answer.pieces():
                 self.told.sent_bytes += len(piece)
-                if is_last or answer.is_over(piece, self.told.sent_bytes):
+                if is_last or answer.is_over(piece):
                     self.told.end = "answered"  # a client may leave now
                 await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
         except EngineLost as error:

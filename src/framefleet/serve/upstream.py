@@ -67,11 +67,9 @@ class Answer:
         self.is_event_stream = response.content_type == "text/event-stream"
         self._response, self._first, self._between_bytes_s = response, first, between_bytes_s
 
-    def is_over(self, piece: bytes, num_bytes: int) -> bool:
-        """Whether the client has all of it once it has `num_bytes`, of which `piece` is the end."""
-        if self.is_event_stream:
-            return piece.rstrip().endswith(b"data: [DONE]")
-        return num_bytes == self._response.content_length
+    def is_over(self, piece: bytes) -> bool:
+        """Whether clients take the stream for ended with this piece, though its connection is not."""
+        return self.is_event_stream and piece.rstrip().endswith(b"data: [DONE]")
 
     async def pieces(self) -> AsyncIterator[tuple[bytes, bool]]:
         """Bytes, and whether they are the last. Raises EngineLost when it is cut, or stops for too long."""
