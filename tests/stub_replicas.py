@@ -206,7 +206,7 @@ async def proxied(*modes, **settings):
     proxy = Proxy(StaticFleet.of_urls([stub.url for stub in stubs]), ProxySettings(**{**QUICK, **settings}))
     with listener("127.0.0.1", 0) as at:
         server = uvicorn.Server(
-            uvicorn.Config(proxy, lifespan="off", log_level="critical", timeout_graceful_shutdown=1, interface="asgi3")
+            uvicorn.Config(proxy, lifespan="off", log_level="critical", timeout_graceful_shutdown=1, http="httptools")
         )
         serving = asyncio.create_task(server.serve([at]))
         base = f"http://127.0.0.1:{at.getsockname()[1]}"

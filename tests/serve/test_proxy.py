@@ -566,6 +566,28 @@ def test_too_large_a_body_is_413_naming_the_limit(is_chunked):
     run(story())
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "content-length: 5\r\ntransfer-encoding: chunked",
+        "content-length: 5\r\ncontent-length: 6",
+        "content-length: +5",
+        "transfer-encoding: chunked, identity",
+    ],
+)
+def test_a_length_that_can_be_read_in_two_ways_is_refused(lines):
+    async def story():
+        async with proxied("ok") as (stubs, _, client):
+            reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+            writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{lines}\r\n\r\n5\r\nabcde\r\n0\r\n\r\n".encode())
+            async with asyncio.timeout(10):
+                assert b" 400 " in await reader.readline()
+            writer.close()
+            assert stubs[0].chats == []
+
+    run(story())
+
+
 def test_a_replica_may_refuse_before_the_upload_has_ended():
     async def story():
         async with proxied("early", "early") as (_, proxy, client):

@@ -157,6 +157,7 @@ async def serve_proxy(proxy: Proxy, at: socket.socket) -> None:
         proxy,
         lifespan="off",
         interface="asgi3",
+        http="httptools",  # refuses what one server reads differently from the next (two lengths, a length and chunks)
         access_log=False,
         log_level="critical",  # an answer that is broken off on purpose is no error; the requests' log tells
         server_header=False,
