@@ -24,6 +24,8 @@ from framefleet.media.facts import (
 )
 
 _HEADER_BYTES = 48
+_SLICE_BYTES = 24
+"""A slice header as far as it is read here has under 100 bits (7.3.3), and room for emulation prevention."""
 _START_CODE = b"\0\0\1"
 _HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135))
 
@@ -128,9 +130,10 @@ class H264Reader:
                 if packet[start] & 0x60:
                     facts |= REFERENCE
                 if slices == 0:
-                    facts |= self._first_slice(packet[start : min(end, start + _HEADER_BYTES)], is_idr=is_idr)
-                if slices == 0 or is_key:
-                    is_intra = is_intra and _is_intra_slice(packet[start + 1 : start + _HEADER_BYTES])
+                    found, is_intra = self._first_slice(packet[start : min(end, start + _SLICE_BYTES)], is_idr=is_idr)
+                    facts |= found
+                elif is_key:
+                    is_intra = is_intra and _is_intra_slice(packet[start + 1 : start + _SLICE_BYTES])
                 slices += 1
             elif kind in (7, 8):
                 self._read_set(packet[start:end])
@@ -145,22 +148,24 @@ class H264Reader:
             return facts | RECOVERY | recovery_frames << RECOVERY_SHIFT
         return facts
 
-    def _first_slice(self, nal: bytes, *, is_idr: bool) -> int:
+    def _first_slice(self, nal: bytes, *, is_idr: bool) -> tuple[int, bool]:
+        """Facts, and whether the slice is intra."""
         bits = BitReader(unescape(nal[1:]))
         bits.ue()  # first_mb_in_slice: damaged or lost first slices show as decode errors
         slice_type = bits.ue()
         if slice_type > 9:
             raise SourceCorrupt("no such slice type")
-        facts = IS_B if slice_type % 5 == 1 else 0
+        facts, is_intra = IS_B if slice_type % 5 == 1 else 0, slice_type % 5 in (2, 4)
         sps = self._sps.get(self._sps_of_pps.get(bits.ue(), -1))
         if sps is None:
-            return facts
+            return facts, is_intra
         if sps.has_colour_planes:
             bits.u(2)
         frame_num = bits.u(sps.frame_num_bits)
         if not sps.frame_mbs_only and bits.u(1):
             facts |= NOT_ONE_PICTURE
-        return facts | self._frame_num_gap(frame_num, sps, is_idr=is_idr, is_reference=bool(nal[0] & 0x60))
+        facts |= self._frame_num_gap(frame_num, sps, is_idr=is_idr, is_reference=bool(nal[0] & 0x60))
+        return facts, is_intra
 
     def _frame_num_gap(self, frame_num: int, sps: _Sps, *, is_idr: bool, is_reference: bool) -> int:
         """7.4.3: frame_num is that of the last reference picture or one more, unless gaps are allowed."""
