@@ -68,7 +68,7 @@ async def ask_while_one_dies(client, victim):
     async def ask(clip):
         async with gate:
             answers.append((clip, await client.post("/v1/chat/completions", json=question(clip))))
-            if len(answers) == 12:
+            if sum(answer.headers["x-framefleet-replica"] == "r0" for _, answer in answers) == 2:
                 victim.send_signal(signal.SIGKILL)
 
     await asyncio.gather(*(ask(clip) for clip in CLIPS * 10))
