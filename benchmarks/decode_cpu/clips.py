@@ -14,9 +14,11 @@ import av
 import numpy as np
 import numpy.typing as npt
 
+import framefleet
+
 BARCODE_BITS = 16
 BLOCK_PX = 16
-DRAWING = "3"
+DRAWING = "4"
 """Raise when what is drawn changes, so that cached clips are made anew."""
 UInt8 = npt.NDArray[np.uint8]
 
@@ -54,6 +56,18 @@ class ClipSpec:
         return path
 
 
+@dataclass(frozen=True, slots=True)
+class SceneClip:
+    """One of the drawn driving scenes that ship with the package. It carries no barcode."""
+
+    name: str
+    num_frames: int
+
+    def path(self) -> Path:
+        """In the package."""
+        return Path(framefleet.__file__).parent / "scenes" / "samples" / f"{self.name}.mp4"
+
+
 def write(spec: ClipSpec, path: Path) -> None:
     """Encode with B-pictures and pyramids, closed GOPs of a fixed length, as a camera or an encoding service would."""
     options = {"g": str(spec.gop), "keyint_min": str(spec.gop), "bf": str(spec.b_frames), "preset": "veryfast"}
@@ -83,10 +97,10 @@ class Painter:
         rng = np.random.default_rng(7)
         coarse = rng.normal(0, 1, (height // 16 + 2, width // 8 + 2))
         world = np.kron(coarse, np.ones((16, 16)))[:height, : 2 * width]
-        fine = rng.normal(0, 6, (height, 2 * width))
+        fine = rng.normal(0, 2, (height, 2 * width))
         slope = np.linspace(80, 150, height)[:, None]
         self._world = np.clip(slope + 14 * _blurred(world) + fine, 20, 230).astype(np.uint8)
-        self._noise = rng.normal(0, 2.0, (height, width + 512)).astype(np.int8)
+        self._noise = rng.normal(0, 4.2, (height, width + 512)).astype(np.int8)
         self._chroma = np.clip(128 + 30 * _blurred(world)[::2, ::2], 40, 210).astype(np.uint8)
         self._cars = rng.uniform((0.05, 0.3, 1, 0.5), (0.9, 0.9, 6, 1), (6, 4))
 
