@@ -63,6 +63,7 @@ class OpenCvBackend:
         stats = DecodeStats(
             backend=self.name,
             frames_walked=int(rows[-1]) + 1,
+            peak_bytes=plan.peak_bytes(clip.info, options.num_ffmpeg_threads),
             is_interlaced=clip.info.is_interlaced_from_header,
             seconds={"decode": time.monotonic() - started_s},
         )

@@ -64,7 +64,8 @@ class TorchCodecBackend:
             pictures = _read(path, clip, rows, plan, options)
         stats = DecodeStats(
             backend=self.name,
-            frames_walked=plan.frames_walked,
+            frames_walked=sum(group.last_packet - group.first_packet + 1 for group in plan.groups),  # it skips none
+            peak_bytes=plan.peak_bytes(clip.info, options.num_ffmpeg_threads) + _CHUNK_BYTES,
             is_interlaced=clip.info.is_interlaced_from_header,
             seconds={"decode": time.monotonic() - started_s},
         )
@@ -86,6 +87,9 @@ def _refuse_clip(info: StreamInfo, index: FrameIndex) -> str | None:
 
 
 def _check_cuda(info: StreamInfo) -> None:
+    """Raise DeviceError unless the clip is of the plainest kind: the list of what TorchCodec's NVDEC path was reported
+    to get wrong. These refusals and the resize are tested; decoding itself on a GPU has not been run yet.
+    """
     import torch
 
     if not torch.cuda.is_available():
