@@ -1,5 +1,7 @@
 """Listening to FFmpeg: the right copy, only while asked, and an error where there is none to listen to."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
@@ -52,3 +54,18 @@ def test_without_a_copy_to_listen_to_nothing_is_promised(monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: "7f00-7f01 r-xp 0 0:0 1 /x/av.libs/libavutil-1.so\n")
     with pytest.raises(DecodeError, match="cannot listen"):
         _libavutil_paths("cv2")
+
+
+def test_two_threads_listen_at_once_and_each_hears_its_own(clip, tmp_path):
+    damaged = flip_bits(clip, tmp_path / "damaged.mp4", seed=1)
+    together = threading.Barrier(2)
+
+    def listen(path):
+        with hear_errors("cv2") as heard:
+            together.wait(30)
+            walk(path)
+            together.wait(30)
+        return bool(heard)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(listen, [clip, damaged])) == [False, True]
