@@ -1,8 +1,10 @@
 """Intervals, and comparisons against the smallest effect worth having. Pure.
 
 The unit is the trial, never the request: requests of one trial share the machine's mood, and counting them as one
-each makes every interval too narrow. Arms are compared within blocks (A B B A), on logarithms: a steady drift falls out of
-each block, and the answer reads "x % more". Student's distribution comes from its closed forms for whole degrees of
+each makes every interval too narrow. Arms are compared within blocks (A B B A), on logarithms: a steady drift falls
+out of each block, and the answer reads "x % more".
+
+Student's distribution comes from its closed forms for whole degrees of
 freedom (Abramowitz and Stegun 26.7.3 and 26.7.4), so no statistics library is needed.
 """
 
