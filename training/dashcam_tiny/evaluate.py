@@ -202,15 +202,15 @@ def _order_decided(pairs: list[tuple[Truth, str]]) -> dict[str, float | None]:
     return {name: _share(right) for name, right in told.items() if right}
 
 
-def main() -> None:
-    """Recounts result.json from the captions that a run wrote beside it: `python evaluate.py run/`."""
-    folder = Path(sys.argv[1])
-    result = json.loads((folder / "result.json").read_text())
+def recount(folder: Path) -> None:
+    """Rewrites the figures of `folder`/result.json from the captions beside it."""
+    path = folder / "result.json"
+    result = json.loads(path.read_text()) if path.is_file() else {}
     for name in ("as_is", "frames_shuffled", "red_blue_swapped"):
         told = json.loads((folder / f"{name}_captions.json").read_text())
         result[name] = summary([(sample_scene(int(seed)).truth, text) for seed, text in told.items()])
-    (folder / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    recount(Path(sys.argv[1]))

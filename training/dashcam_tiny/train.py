@@ -3,7 +3,8 @@
     python train.py --out OUT --minutes 9          on a GPU with 15 spare cores
     python train.py --out /tmp/x --smoke           a rehearsal on a CPU, under two minutes
 
-Writes OUT/weights.safetensors (bfloat16, the average of the run) and its tokenizer.json as it goes, OUT/log.jsonl and OUT/result.json.
+Writes OUT/weights.safetensors (bfloat16, the average of the run) and its tokenizer.json as it goes, OUT/log.jsonl and
+OUT/result.json.
 """
 
 from __future__ import annotations
