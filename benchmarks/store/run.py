@@ -226,12 +226,20 @@ def main() -> None:
     parser.add_argument("--embedded", type=int, default=4_096, help="captions that the model embeds")
     parser.add_argument("--folder", type=Path, help="where the store is made (default: a temporary folder)")
     parser.add_argument("--output", type=Path, default=HERE, help="where raw.json and result.json go")
+    parser.add_argument(
+        "--store", type=Path, help="go on with this store, left by a run that broke off, and its raw.json"
+    )
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        path, results = Path(folder) / "captions.lance", Results(asked.output / "raw.json")
-        results.keep(**surroundings(), fold_rows=store_module.FOLD_ROWS, group_rows=GROUP_ROWS, asked_rows=asked.rows)
-        append(path, captions.records(asked.rows, SEED), results)
+        path, results = asked.store or Path(folder) / "captions.lance", Results(asked.output / "raw.json")
+        if asked.store:
+            results.update(json.loads(results.path.read_text()), went_on=surroundings())
+        else:
+            results.keep(
+                **surroundings(), fold_rows=store_module.FOLD_ROWS, group_rows=GROUP_ROWS, asked_rows=asked.rows
+            )
+            append(path, captions.records(asked.rows, SEED), results)
         dataset = lance.dataset(str(path))
         results.keep(
             fragments=len(dataset.get_fragments()), num_versions=len(dataset.versions()), store_bytes=size_bytes(path)

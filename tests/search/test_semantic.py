@@ -161,7 +161,10 @@ def test_with_an_index(tmp_path, embedder, monkeypatch):
         searcher = Searcher(store, embedder=embedder)
         hits = searcher.search("blue bus left rain", mode="semantic", limit=20)
         dataset = searcher.vectors
-        assert "vector_idx" in {index.name for index in dataset.describe_indices()}
+        assert {index.name: index.num_rows_indexed for index in dataset.describe_indices()} == {
+            "vector_idx": 800,
+            "status_idx": 800,
+        }
         assert len(dataset.get_fragments()) == 1
         records = list(store.records())
         query = embedder.embed(["blue bus left rain"])[0]

@@ -150,5 +150,5 @@ def _index(dataset: Any) -> None:
         return
     if "vector_idx" not in {index.name for index in dataset.describe_indices()}:
         dataset.create_index("vector", "IVF_SQ", name="vector_idx", metric="cosine")
-    if dataset.stats.index_stats("vector_idx")["num_unindexed_rows"] > num_rows // 20:
+    if any(num_rows - index.num_rows_indexed > num_rows // 20 for index in dataset.describe_indices()):
         dataset.optimize.optimize_indices()
