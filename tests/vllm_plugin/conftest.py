@@ -86,6 +86,6 @@ class FakeVllm:
 @pytest.fixture
 def make_vllm(monkeypatch):
     """Install a fake vLLM of one version."""
-    for name in ("FRAMEFLEET_MODEL", "FRAMEFLEET_TAKE_OVER", "FRAMEFLEET_BACKEND"):
+    for name in ("FRAMEFLEET_MODEL", "FRAMEFLEET_TAKE_OVER", "FRAMEFLEET_BACKEND", "VLLM_VIDEO_LOADER_BACKEND"):
         monkeypatch.delenv(name, raising=False)
     return lambda version="0.32.0+cpu": FakeVllm(monkeypatch, version)

@@ -58,7 +58,6 @@ def test_an_unknown_version_is_tried_with_a_word(make_vllm, caplog, version):
 
 
 def test_taking_over_is_for_the_processors_whose_rule_is_known(make_vllm, monkeypatch):
-    monkeypatch.setenv("FRAMEFLEET_TAKE_OVER", "1")
     vllm = make_vllm()
     monkeypatch.setenv("FRAMEFLEET_TAKE_OVER", "1")
     monkeypatch.setenv("FRAMEFLEET_MODEL", "dashcam_tiny")
@@ -118,3 +117,10 @@ def test_taking_over_guards_requests_that_name_no_loader(make_vllm, monkeypatch)
     monkeypatch.setenv("FRAMEFLEET_MODEL", "dashcam_tiny")
     register()
     assert vllm.video_io.merge_kwargs(None, {"backend": "pynvvideocodec", "max_frames": 4}) == {"max_frames": 4}
+
+
+def test_as_vllms_default_loader_it_guards_requests_that_name_none(make_vllm, monkeypatch):
+    vllm = make_vllm()
+    monkeypatch.setenv("VLLM_VIDEO_LOADER_BACKEND", "framefleet")
+    register()
+    assert vllm.video_io.merge_kwargs({"model": "dashcam_tiny"}, {"model": "/etc"}) == {"model": "dashcam_tiny"}

@@ -18,6 +18,8 @@ from framefleet.vllm_plugin.loader import LOADER_NAME, FramefleetLoader
 from framefleet.vllm_plugin.options import MODEL_VARIABLE, frames_for, without_startup_only
 
 TAKE_OVER_VARIABLE = PREFIX + "TAKE_OVER"
+VLLM_DEFAULT_VARIABLE = "VLLM_VIDEO_LOADER_BACKEND"
+"""vLLM's own: the loader for video processors that have none."""
 PROCESSORS = ("Qwen3VLVideoProcessor", "Qwen2VLVideoProcessor")
 """Video processors that have a loader of their own in vLLM, whose rule is known here. (Qwen2.5-VL has the second.)"""
 Version = tuple[int, int, int]
@@ -75,11 +77,14 @@ def register_in_vllm(environ: Mapping[str, str] = os.environ) -> None:
         _check_model(environ.get(MODEL_VARIABLE, ""))
     processors = PROCESSORS if takes_over else None
     VIDEO_LOADER_REGISTRY.register(LOADER_NAME, video_processor=processors)(FramefleetLoader)
-    guard_requests(VideoMediaIO, takes_over=takes_over)
+    is_default = takes_over or environ.get(VLLM_DEFAULT_VARIABLE) == LOADER_NAME
+    guard_requests(VideoMediaIO, is_default=is_default)
 
 
-def guard_requests(video_io: Any, *, takes_over: bool) -> None:
+def guard_requests(video_io: Any, *, is_default: bool) -> None:
     """Let no request set what belongs to the server's start, where ours is the loader. Idempotent.
+
+    `is_default`: ours is the loader also where neither the server's options nor the request's name one.
 
     vLLM merges a request's options into the server's before a loader sees them, so this is the only place to tell
     them apart. It does the same there for options of its own decoders.
@@ -87,16 +92,16 @@ def guard_requests(video_io: Any, *, takes_over: bool) -> None:
     merge = video_io.merge_kwargs
     if getattr(merge, "is_guarded", False):
         return
-    video_io.merge_kwargs = classmethod(_guarded(merge.__func__, takes_over=takes_over))
+    video_io.merge_kwargs = classmethod(_guarded(merge.__func__, is_default=is_default))
 
 
-def _guarded(merge: Callable[..., dict[str, Any]], *, takes_over: bool) -> Callable[..., dict[str, Any]]:
+def _guarded(merge: Callable[..., dict[str, Any]], *, is_default: bool) -> Callable[..., dict[str, Any]]:
     def merge_kwargs(
         cls: type, default_kwargs: dict[str, Any] | None, runtime_kwargs: dict[str, Any] | None
     ) -> dict[str, Any]:
         start, request = default_kwargs or {}, runtime_kwargs or {}
         named = request.get("video_backend") or start.get("video_backend")
-        if named == LOADER_NAME or (takes_over and not named):
+        if named == LOADER_NAME or (is_default and not named):
             request, dropped = without_startup_only(request)
             if dropped:
                 _log.warning("a request cannot change %s: set at the server's start", ", ".join(dropped))
