@@ -8,6 +8,7 @@ from framefleet.decode.backends.pynvvideocodec import PyNvVideoCodecBackend
 from framefleet.decode.nvdec.fake import FakeNvdecDevice
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
+from framefleet.decode.pool import DecodePool
 from framefleet.decode.session import scan_timed
 from framefleet.decode.targets import choose_targets, output_size
 from framefleet.errors import DeviceError
@@ -99,3 +100,12 @@ def test_without_a_gpu_it_says_why(corpus):
 
     clip, _, _ = planned(corpus / "base.mp4")
     assert "no CUDA device" in (PyNvVideoCodecBackend(no_gpu).refuse(clip.info, clip.index) or "")
+
+
+def test_a_parcel_packed_in_a_worker_is_the_same(corpus, backend):
+    clip, plan, options = planned(corpus / "hevc_open_gop.mp4")
+    with DecodePool(workers=1) as pool:
+        parcel = pool.run("pack", corpus / "hevc_open_gop.mp4", options)
+    here, there = backend.decode(clip, plan, options), backend.decode_parcel(parcel, options)
+    np.testing.assert_array_equal(here.data, there.data)
+    np.testing.assert_array_equal(here.indices, there.indices)
