@@ -19,7 +19,7 @@ CLIP = FakeBackend().scan(FakeClip(num_frames=50).source)
 def lay(wanted, came):
     plan = plan_decode(CLIP.index, FrameTargets(np.array(wanted, np.int64)), 1, 1)
     pictures = np.array(came, np.uint8).reshape(-1, 1, 1, 1).repeat(3, axis=3)
-    return plan, deliver(CLIP, plan, np.array(came, np.int64), pictures, DecodeStats())
+    return plan, deliver(CLIP, plan.targets.rows, np.array(came, np.int64), pictures, DecodeStats())
 
 
 @given(
@@ -42,4 +42,4 @@ def test_each_row_gets_its_own_picture(wanted, came):
 def test_what_is_complete_is_not_copied():
     pictures = np.zeros((2, 1, 1, 3), np.uint8)
     plan = plan_decode(CLIP.index, FrameTargets(np.array([3, 9])), 1, 1)
-    assert deliver(CLIP, plan, np.array([3, 9]), pictures, DecodeStats()).data is pictures
+    assert deliver(CLIP, plan.targets.rows, np.array([3, 9]), pictures, DecodeStats()).data is pictures

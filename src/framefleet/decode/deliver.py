@@ -7,20 +7,18 @@ from typing import Any
 import numpy as np
 
 from framefleet.decode.decoder import DecodedFrames, DecodeStats
-from framefleet.decode.plan import DecodePlan
 from framefleet.errors import DecodeError
 from framefleet.media.clip import ScannedClip
 from framefleet.media.index import Int64
 from framefleet.units import NS_PER_S
 
 
-def deliver(clip: ScannedClip, plan: DecodePlan, rows: Int64, pictures: Any, stats: DecodeStats) -> DecodedFrames:
+def deliver(clip: ScannedClip, wanted: Int64, rows: Int64, pictures: Any, stats: DecodeStats) -> DecodedFrames:
     """DecodedFrames from `pictures` [R, H, W, 3] of the unique, increasing `rows` [R] that came out.
 
-    Targets among them are given in the plan's order, as often as asked; the rest is counted in `stats.num_missing`.
-    Raises DecodeError when none came out.
+    Those of the rows `wanted` [T] that are among them are given in that order, as often as asked; the rest is counted
+    in `stats.num_missing`. Raises DecodeError when none came out.
     """
-    wanted = plan.targets.rows
     given = wanted[np.isin(wanted, rows)]
     if not len(given):
         raise DecodeError("no asked-for frame could be decoded", given=repr(clip.source.name))

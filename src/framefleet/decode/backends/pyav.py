@@ -166,4 +166,4 @@ class _Run:
         resize_s = self._writer.seconds
         stats.seconds = {"decode": time.monotonic() - started_s - resize_s, "resize": resize_s}
         pictures = self._data if self.is_given.all() else self._data[self.is_given]
-        return deliver(self._clip, self._plan, self._rows[self.is_given], pictures, stats)
+        return deliver(self._clip, self._plan.targets.rows, self._rows[self.is_given], pictures, stats)

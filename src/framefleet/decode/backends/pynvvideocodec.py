@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from framefleet.decode.decoder import DecodedFrames, DecodeStats
+from framefleet.decode.deliver import deliver
 from framefleet.decode.nvdec.caps import refuse_stream
 from framefleet.decode.nvdec.device import Canvas, NvdecDevice
 from framefleet.decode.nvdec.lanes import Lane, LaneKind, LanePool
@@ -28,7 +29,7 @@ from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import Deadline, ScanLimits
-from framefleet.units import GIB, NS_PER_S
+from framefleet.units import GIB
 from framefleet.vram.budget import MemoryBudget
 
 LANES_PER_ENGINE = 3
@@ -138,7 +139,7 @@ class _ClipWork:
         self.canvas: Canvas = device.canvas(
             parcel.clip.info, len(self.slots), parcel.width, parcel.height, on_device=options.device == "cuda"
         )
-        self.stats = DecodeStats(backend=PyNvVideoCodecBackend.name, index_method=parcel.clip.index.method)
+        self.stats = DecodeStats(backend=PyNvVideoCodecBackend.name)
         self.wait_s = 0.0
 
     def run(self) -> DecodedFrames:
@@ -170,10 +171,9 @@ class _ClipWork:
             self.canvas.settle(lane)
 
     def _decode_run(self, lane: Lane, run: range) -> None:
-        stamps = self.parcel.stamps.tolist()
-        for number in run:
+        for number, stamp in zip(run, self.parcel.stamps[run.start : run.stop].tolist(), strict=True):
             self.deadline.check("decoding", self.parcel.clip.source.name)
-            self._take(lane, lane.decoder.feed(stamps[number], self.parcel.packet(number)))
+            self._take(lane, lane.decoder.feed(stamp, self.parcel.packet(number)))
         self._take(lane, lane.decoder.drain())
 
     def _take(self, lane: Lane, pictures: list[tuple[int, Any]]) -> None:
@@ -185,19 +185,8 @@ class _ClipWork:
                 self.got[slot] = True
 
     def _gather(self) -> DecodedFrames:
-        parcel, stats = self.parcel, self.stats
-        index, rows = parcel.clip.index, np.unique(parcel.rows)
-        slots = np.searchsorted(rows, parcel.rows)
-        slots = slots[self.got[slots]]
-        stats.num_missing = len(parcel.rows) - len(slots)
-        if not len(slots):
-            raise DecodeError("NVDEC gave none of the frames asked for", given=repr(parcel.clip.source.name))
-        frames = self.canvas.frames()
-        is_whole = len(slots) == len(rows) and bool(np.all(np.diff(slots) == 1))
-        data = frames if is_whole else frames[slots]
-        stats.output_bytes = len(slots) * parcel.width * parcel.height * 3
-        stats.peak_bytes = LaneKind.of(parcel.clip.info).lane_bytes()
-        return DecodedFrames(
-            data=data, pts_s=index.pts_ns[rows[slots]] / NS_PER_S, indices=rows[slots], info=parcel.clip.info,
-            stats=stats, duration_s=index.duration_s, fps=index.fps, total_num_frames=index.num_frames,
-        )  # fmt: skip
+        parcel, frames = self.parcel, self.canvas.frames()
+        came = np.flatnonzero(self.got)
+        self.stats.peak_bytes = LaneKind.of(parcel.clip.info).lane_bytes()
+        pictures = frames if len(came) == len(self.got) else frames[came]
+        return deliver(parcel.clip, parcel.rows, np.unique(parcel.rows)[came], pictures, self.stats)

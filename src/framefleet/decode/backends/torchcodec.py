@@ -69,7 +69,7 @@ class TorchCodecBackend:
             is_interlaced=clip.info.is_interlaced_from_header,
             seconds={"decode": time.monotonic() - started_s},
         )
-        return deliver(clip, plan, rows, pictures, stats)
+        return deliver(clip, plan.targets.rows, rows, pictures, stats)
 
 
 def _refuse_clip(info: StreamInfo, index: FrameIndex) -> str | None:
