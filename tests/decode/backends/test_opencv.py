@@ -15,7 +15,6 @@ from framefleet.decode.backends.opencv import OpenCvBackend
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
 from framefleet.errors import DecodeError, SeekFailed
-from framefleet.media.index import FrameIndex
 from framefleet.media.scan import scan
 from framefleet.media.source import VideoSource
 from framefleet.sampling.sampler import FrameTargets
@@ -31,11 +30,6 @@ def clip(tmp_path_factory):
 def decode(clip, rows, **options):
     plan = plan_decode(clip.index, FrameTargets(np.array(rows)), clip.info.width, clip.info.height)
     return BACKEND.decode(clip, plan, DecodeOptions(**options))
-
-
-def with_index(index, **changes):
-    fields = {name: getattr(index, name) for name in FrameIndex.__dataclass_fields__ if name not in changes}
-    return FrameIndex(**fields, **changes)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +59,7 @@ def test_it_refuses_streams_it_gets_wrong(clip, changes, reason):
     ],
 )
 def test_it_refuses_indexes_it_cannot_follow(clip, changes, reason):
-    assert reason in BACKEND.refuse(clip.info, with_index(clip.index, **changes))
+    assert reason in BACKEND.refuse(clip.info, replace(clip.index, **changes))
 
 
 def test_an_old_opencv_is_refused_where_colours_are_tagged(clip, monkeypatch):
@@ -94,14 +88,14 @@ def test_a_version_is_found_whatever_the_distribution(monkeypatch):
 def test_another_time_than_the_index_says_gives_nothing(clip):
     shifted = clip.index.pts_ns.copy()
     shifted[10:] += 5_000_000
-    wrong = replace(clip, index=with_index(clip.index, pts_ns=shifted))
+    wrong = replace(clip, index=replace(clip.index, pts_ns=shifted))
     assert len(decode(wrong, [0, 5])) == 2
     with pytest.raises(SeekFailed, match="row 10"):
         decode(wrong, [0, 20])
 
 
 def test_fewer_frames_than_the_index_says_give_nothing(clip):
-    longer = with_index(
+    longer = replace(
         clip.index,
         **{name: np.append(getattr(clip.index, name), [40 if name == "packet_of_row" else 1])
            for name in ("packet_pts", "packet_is_keyframe", "packet_is_reference", "packet_of_row")},

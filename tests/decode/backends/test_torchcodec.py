@@ -13,7 +13,6 @@ from framefleet.decode.backends.torchcodec import TorchCodecBackend
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
 from framefleet.errors import DecodeError, DeviceError, SeekFailed
-from framefleet.media.index import FrameIndex
 from framefleet.media.scan import scan
 from framefleet.media.source import VideoSource
 from framefleet.sampling.sampler import FrameTargets
@@ -29,11 +28,6 @@ def clip(tmp_path_factory):
 def decode(clip, rows, **options):
     plan = plan_decode(clip.index, FrameTargets(np.array(rows)), clip.info.width, clip.info.height)
     return BACKEND.decode(clip, plan, DecodeOptions(**options))
-
-
-def with_index(index, **changes):
-    fields = {name: getattr(index, name) for name in FrameIndex.__dataclass_fields__ if name not in changes}
-    return FrameIndex(**fields, **changes)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +51,7 @@ def test_it_refuses_streams_it_gets_wrong(clip, changes, reason):
     ("changes", "reason"), [({"method": "decoded"}, "decoded"), ({"notes": ("joined midway",)}, "joined midway")]
 )
 def test_it_refuses_indexes_it_cannot_follow(clip, changes, reason):
-    assert reason in BACKEND.refuse(clip.info, with_index(clip.index, **changes))
+    assert reason in BACKEND.refuse(clip.info, replace(clip.index, **changes))
 
 
 def test_a_missing_torchcodec_is_told(clip, monkeypatch):
@@ -68,14 +62,14 @@ def test_a_missing_torchcodec_is_told(clip, monkeypatch):
 def test_other_times_than_the_index_says_give_nothing(clip):
     shifted = clip.index.pts_ns.copy()
     shifted[10:] += 5_000_000
-    wrong = replace(clip, index=with_index(clip.index, pts_ns=shifted))
+    wrong = replace(clip, index=replace(clip.index, pts_ns=shifted))
     assert len(decode(wrong, [0, 5])) == 2
     with pytest.raises(SeekFailed, match=r"5\.000 ms"):
         decode(wrong, [0, 20])
 
 
 def test_another_count_than_the_index_says_gives_nothing(clip):
-    shorter = with_index(clip.index, packet_of_row=np.arange(39), pts_ns=clip.index.pts_ns[:39].copy())
+    shorter = replace(clip.index, packet_of_row=np.arange(39), pts_ns=clip.index.pts_ns[:39].copy())
     with pytest.raises(DecodeError, match="counts other frames"):
         decode(replace(clip, index=shorter), [0])
 
