@@ -98,10 +98,20 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     clip: str
     """Content digest."""
     total_s: float
+    started_s: float = 0.0
+    """Since the load began."""
+    ttft_s: float | None = None
+    """To the first token; None where the answer came whole, or not at all."""
+    status: int = 0
+    """Of HTTP; 0 without an answer."""
     phases_s: dict[str, float] = {}
     """Seconds per phase, as far as they could be told apart (fetch, decode, preprocess, queue, prefill ...)."""
+    prompt_tokens: int = 0
     output_tokens: int = 0
+    sent_bytes: int = 0
+    caption: str = ""
     frames_digest: str = ""
+    """Of the frames; of a server, which does not show them, the length of the prompt that they made."""
     caption_digest: str = ""
     error: str = ""
     """The class of the failure; empty when it went well."""

@@ -12,7 +12,7 @@ from framefleet.engine.judging import clean_text
 from framefleet.engine.question import Answer, Turn
 from framefleet.errors import CaptionRejected
 
-EXTRA_FIELDS = ("top_k", "min_p", "repetition_penalty", "no_repeat_ngram_size")
+EXTRA_FIELDS = ("top_k", "min_p", "repetition_penalty", "no_repeat_ngram_size", "ignore_eos")
 HARMLESS_FIELDS = ("user", "metadata", "store", "service_tier", "request_id", "priority")
 """Say nothing about the answer."""
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {

@@ -16,7 +16,7 @@ from framefleet.engine.embedded.families import Family, Prepared
 from framefleet.engine.question import FinishReason
 from framefleet.errors import CaptionRejected
 
-EXTRAS = ("min_p", "no_repeat_ngram_size", "repetition_penalty", "top_k")
+EXTRAS = ("ignore_eos", "min_p", "no_repeat_ngram_size", "repetition_penalty", "top_k")
 """The fields of `GenerationSettings.extra` that this engine knows."""
 
 
@@ -116,7 +116,10 @@ class Writer:
             top_k=0 if sampled else None,
             pad_token_id=config.pad_token_id if config.pad_token_id is not None else next(iter(self.eos_ids)),
         )
-        config.update(**{k: v for k, v in first.extra.items() if sampled or k not in ("top_k", "min_p")})
+        extra = {k: v for k, v in first.extra.items() if sampled or k not in ("top_k", "min_p")}
+        if extra.pop("ignore_eos", False):  # no end token is chosen before the row is full
+            config.update(min_new_tokens=config.max_new_tokens)
+        config.update(**extra)
         if sampled and first.seed is not None:
             torch.manual_seed(first.seed)
         return config
