@@ -1,11 +1,13 @@
 """The decode contract, over every backend: the frames asked for, at their times, in any order of calls, or an error.
 
-A backend that needs a GPU is in NEEDS_GPU and runs where there is one. Everything else must take every clip here.
+A backend that needs a GPU is in NEEDS_GPU and runs where there is one; its software double runs everywhere. Everything
+must take every clip here.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +16,11 @@ import pytest
 from barcode_clips import BT709, HEIGHT, WIDTH, flip_bits, write_clip
 
 from framefleet.decode.backends import BACKENDS
+from framefleet.decode.backends.deepstream import DeepStreamBackend
 from framefleet.decode.backends.fake import FakeClip, read_barcode
+from framefleet.decode.backends.pynvvideocodec import PyNvVideoCodecBackend
 from framefleet.decode.choose import load_backends, verify
+from framefleet.decode.nvdec.fake import FakeNvdecDevice
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
 from framefleet.errors import DecodeError, DecodeTimeout, SourceError, SourceNotFound
@@ -24,6 +29,10 @@ from framefleet.media.source import VideoSource
 from framefleet.sampling.sampler import FrameTargets
 
 NEEDS_GPU = {"pynvvideocodec", "deepstream"}
+DOUBLES = {
+    "pynvvideocodec on FakeNvdecDevice": partial(PyNvVideoCodecBackend, FakeNvdecDevice),
+    "deepstream on FakePool": partial(DeepStreamBackend, "framefleet.decode.deepstream.fake:FakePool"),
+}
 COUNTS = {"plain": 60, "other": 40, "uneven": 40, "one": 1, "long_gop": 60, "hevc": 48}
 UNEVEN_S = np.cumsum([0.0, *[0.04, 0.2, 0.02, 0.1] * 10])[:40].tolist()
 
@@ -46,14 +55,31 @@ def one_of(names):
     return [pytest.param(name, marks=pytest.mark.gpu) if name in NEEDS_GPU else name for name in names]
 
 
-@pytest.fixture(params=one_of(BACKENDS))
-def backend(request):
-    return load_backends([request.param])[request.param]
+REAL = [name for name in [*BACKENDS, *DOUBLES] if name != "fake"]
 
 
-@pytest.fixture(params=one_of(name for name in BACKENDS if name != "fake"))
-def real_backend(request):
+@pytest.fixture(scope="module")
+def doubles():
+    made = {name: make() for name, make in DOUBLES.items()}
+    yield made
+    for double in made.values():
+        double.close()
+
+
+@pytest.fixture(params=one_of([*BACKENDS, *DOUBLES]))
+def backend(request, doubles):
+    return doubles.get(request.param) or load_backends([request.param])[request.param]
+
+
+@pytest.fixture(params=one_of(REAL))
+def real_backend(request, doubles):
     """One that decodes files."""
+    return doubles.get(request.param) or load_backends([request.param])[request.param]
+
+
+@pytest.fixture(params=one_of(name for name in REAL if name not in {*DOUBLES, *NEEDS_GPU}))
+def backend_that_hears_of_damage(request):
+    """NVDEC does not tell damaged pictures from sound ones: clips whose scan shows damage are not given to it."""
     return load_backends([request.param])[request.param]
 
 
@@ -214,8 +240,9 @@ def test_resized_pictures_are_close_to_each_other(real_backend, files, kind):
     assert np.abs(ours.astype(int) - theirs).mean() <= 2
 
 
-def test_damage_never_passes_for_a_whole_picture(real_backend, files, tmp_path):
+def test_damage_never_passes_for_a_whole_picture(backend_that_hears_of_damage, files, tmp_path):
     """H.264 with flipped bits: what is given without a flag must be the undamaged picture (FFmpeg notices these)."""
+    real_backend = backend_that_hears_of_damage
     whole = scan(VideoSource.of(files["plain"]))
     rows = list(range(60))
     truth = decode(real_backend, whole, rows).data.astype(int)

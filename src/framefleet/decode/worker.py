@@ -37,7 +37,7 @@ _ROOM_PER_OUTPUT_BYTE = 2
 
 def main(descriptor: int, parent_pid: int) -> None:
     """Serve jobs until the parent closes the socket."""
-    _settle_in(parent_pid)
+    settle_in(parent_pid)
     with suppress(ConnectionError):
         _Worker(socket.socket(fileno=descriptor)).serve()
 
@@ -110,7 +110,7 @@ def _forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def _settle_in(parent_pid: int) -> None:
+def settle_in(parent_pid: int) -> None:
     """Die with the parent, leave Ctrl-C to it, be the first to go when memory runs out, leave no core file."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

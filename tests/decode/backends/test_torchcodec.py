@@ -10,6 +10,7 @@ from barcode_clips import BT709, write_clip
 from framefleet.decode.backends import torchcodec
 from framefleet.decode.backends.fake import read_barcode
 from framefleet.decode.backends.torchcodec import TorchCodecBackend
+from framefleet.decode.gpu.resize import resize_tensor
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
 from framefleet.errors import DecodeError, DeviceError, SeekFailed
@@ -126,6 +127,6 @@ def test_tensors_are_resized_as_pictures_are():
     batch = torch.randint(0, 255, (2, 40, 60, 3), dtype=torch.uint8)
     smooth = torch.nn.functional.avg_pool2d(batch.permute(0, 3, 1, 2).float(), 5, 1, 2).byte().permute(0, 2, 3, 1)
     on_cpu = torchcodec._resized(smooth.contiguous(), 30, 20)
-    as_tensor = torchcodec._resize_tensor(smooth.contiguous(), 30, 20)
+    as_tensor = resize_tensor(smooth.contiguous(), 30, 20)
     assert as_tensor.shape == (2, 20, 30, 3)
     assert np.abs(on_cpu.astype(int) - as_tensor.numpy()).max() <= 2

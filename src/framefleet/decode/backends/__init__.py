@@ -12,6 +12,7 @@ BACKENDS = Registry(
         "torchcodec": "framefleet.decode.backends.torchcodec:TorchCodecBackend",
         "opencv": "framefleet.decode.backends.opencv:OpenCvBackend",
         "pynvvideocodec": "framefleet.decode.backends.pynvvideocodec:shared_backend",
+        "deepstream": "framefleet.decode.backends.deepstream:shared_backend",
         "fake": "framefleet.decode.backends.fake:FakeBackend",
     },
 )

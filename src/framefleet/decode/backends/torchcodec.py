@@ -18,6 +18,7 @@ from framefleet.decode.backends.plain_path import plain_path
 from framefleet.decode.backends.rgb_size import resize_rgb
 from framefleet.decode.decoder import DecodedFrames, DecodeStats
 from framefleet.decode.deliver import deliver
+from framefleet.decode.gpu.resize import resize_tensor
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import DecodePlan
 from framefleet.errors import DecodeError, DeviceError, SeekFailed
@@ -168,17 +169,7 @@ def _resized(batch: Tensor, width: int, height: int) -> Any:
     """uint8 [T, h, w, 3] to [T, height, width, 3], where it is: an ndarray from the CPU, a tensor from a GPU."""
     if batch.device.type == "cpu":
         return np.stack([resize_rgb(picture, width, height) for picture in batch.numpy()])
-    return _resize_tensor(batch, width, height)
-
-
-def _resize_tensor(batch: Tensor, width: int, height: int) -> Tensor:
-    if tuple(batch.shape[1:3]) == (height, width):
-        return batch
-    from torch.nn.functional import interpolate
-
-    channels_first = batch.permute(0, 3, 1, 2).float()
-    small = interpolate(channels_first, (height, width), mode="bicubic", antialias=True)
-    return small.round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous()
+    return resize_tensor(batch, width, height)
 
 
 def _joined(chunks: list[Any]) -> Any:

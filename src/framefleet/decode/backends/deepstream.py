@@ -1,0 +1,206 @@
+"""The `deepstream` backend: NVDEC through DeepStream's decode pool, in a process that can be killed.
+
+Our index and plan decide what is decoded and which pictures are wanted (`decode.deepstream.feed`); the pool's own
+probing, seeking and counting are not used. It converts at full size, on the GPU; frames are brought to the output size
+there, cross to the host through pinned memory, and arrive as shared memory. Turning and mirroring are done here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framefleet.decode.decoder import DecodedFrames, DecodeStats
+from framefleet.decode.deepstream import cuda
+from framefleet.decode.deepstream.feed import Feed, cut
+from framefleet.decode.deepstream.gstreamer import GStreamer, find_gstreamer
+from framefleet.decode.deepstream.host_process import HostProcess, HostSetting
+from framefleet.decode.deepstream.messages import Ask, Open
+from framefleet.decode.deliver import deliver
+from framefleet.decode.limits import limits_of
+from framefleet.decode.nvdec.caps import refuse_stream
+from framefleet.decode.nvdec.parcel import presentation_ranks
+from framefleet.decode.options import DecodeOptions
+from framefleet.decode.picture import turn_upright
+from framefleet.decode.plan import DecodePlan
+from framefleet.errors import ConfigError, DecodeError, DecoderLost, DecodeTimeout
+from framefleet.media.clip import ScannedClip
+from framefleet.media.index import FrameIndex
+from framefleet.media.info import StreamInfo
+from framefleet.media.limits import Deadline
+
+CODECS = ("h264", "hevc")
+POOL = "nvidia.deepstream_videodecode:DecodePool"
+MAX_POOL_SIZE = 16
+
+
+class DeepStreamBackend:
+    """Frames through DeepStream. Keeps its process, and its warm decoders, between clips; safe to call from threads.
+
+    `pool` is `module:attribute` of the pool's class; `decode.deepstream.fake` has one for tests, which needs no GPU.
+    """
+
+    name = "deepstream"
+
+    def __init__(self, pool: str = POOL) -> None:
+        self._pool = pool
+        self._hosts: dict[str, HostProcess] = {}
+        self._changing = threading.Lock()
+        self._alone = threading.Lock()
+        self._places: threading.Semaphore | None = None
+
+    def refuse(self, info: StreamInfo, index: FrameIndex) -> str | None:
+        """Ask the stream, then the machine."""
+        return _refuse_stream(info) or _refuse_index(index) or (_refuse_machine() if self._pool == POOL else None)
+
+    def decode(self, clip: ScannedClip, plan: DecodePlan, options: DecodeOptions) -> DecodedFrames:
+        """The plan's frames, all of them. Raises DecodeError, DecodeTimeout, DecoderLost, DeviceError, SourceError."""
+        if options.deinterlace:
+            raise DecodeError("deepstream does not deinterlace", remedy="the pyav backend")
+        started_s = time.monotonic()
+        limits = limits_of(options)
+        feed = cut(clip, plan, limits)
+        packed_s = time.monotonic()
+        limits.deadline.check("decoding", clip.source.name)
+        with self._place(options, limits.deadline, clip.source.name):
+            waited_s = time.monotonic()
+            pictures = self._decode(_ask(feed, clip.info, plan, limits.deadline), options, limits.deadline, clip)
+        seconds = {"pack": packed_s - started_s, "wait": waited_s - packed_s, "decode": time.monotonic() - waited_s}
+        stats = DecodeStats(
+            backend=self.name,
+            frames_walked=feed.num_pictures,
+            peak_bytes=plan.output_bytes + feed.content.nbytes,
+            seconds=seconds,
+        )
+        upright = np.ascontiguousarray(np.stack([turn_upright(picture, clip.info) for picture in pictures]))
+        return deliver(clip, plan.targets.rows, np.unique(plan.targets.rows), upright, stats)
+
+    def close(self) -> None:
+        """End the processes."""
+        with self._changing:
+            for host in self._hosts.values():
+                host.kill()
+            self._hosts.clear()
+
+    @contextmanager
+    def _place(self, options: DecodeOptions, deadline: Deadline, name: str) -> Iterator[None]:
+        with self._changing:
+            self._places = self._places or threading.Semaphore(_pool_size(options))
+        if not self._places.acquire(timeout=deadline.remaining_s):
+            raise DecodeTimeout(
+                "no worker of DeepStream's pool came free by the clip's deadline",
+                given=repr(name),
+                allowed=f"{deadline.timeout_s:g} s",
+                remedy="a larger pool_size, fewer clips at a time, or a longer timeout_s",
+            )
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def _decode(self, ask: Ask, options: DecodeOptions, deadline: Deadline, clip: ScannedClip) -> npt.NDArray[np.uint8]:
+        """When the process dies, or is killed for another clip's sake, a process for this clip alone tells whose fault
+        it was.
+        """
+        name = clip.source.name
+        try:
+            return self._host("shared", _pool_size(options)).decode(ask, deadline, name)
+        except DecoderLost:
+            with self._alone:
+                return self._host("alone", 1).decode(ask, deadline, name)
+
+    def _host(self, role: str, num_workers: int) -> HostProcess:
+        with self._changing:
+            host = self._hosts.get(role)
+            if host is None or not host.is_alive:
+                host = self._hosts[role] = HostProcess(self._setting(num_workers))
+            return host
+
+    def _setting(self, num_workers: int) -> HostSetting:
+        if self._pool != POOL:
+            return HostSetting(Open(self._pool, num_workers, "", ()))
+        found = find_gstreamer()
+        opening = Open(self._pool, num_workers, found.bundle, found.python_path)
+        return HostSetting(opening, _environment)
+
+
+@cache
+def shared_backend() -> DeepStreamBackend:
+    """The one that `backend="deepstream"` means: its pool stays warm between calls of this process."""
+    return DeepStreamBackend()
+
+
+def _ask(feed: Feed, info: StreamInfo, plan: DecodePlan, deadline: Deadline) -> Ask:
+    width, height = (plan.width, plan.height) if info.rotation_deg % 180 == 0 else (plan.height, plan.width)
+    return Ask(
+        number=0, content=feed.content, codec=info.codec, places=feed.places, num_pictures=feed.num_pictures,
+        width=width, height=height, timeout_s=deadline.remaining_s,
+    )  # fmt: skip
+
+
+def _pool_size(options: DecodeOptions) -> int:
+    if not 1 <= options.pool_size <= MAX_POOL_SIZE:
+        raise ConfigError("wrong pool_size", given=str(options.pool_size), allowed=f"1 to {MAX_POOL_SIZE}")
+    return options.pool_size
+
+
+def _environment(scratch: Path) -> Mapping[str, str]:
+    """A plugin registry of its own (a scan that failed once stays in the user's for ever), and CUDA by its names."""
+    cuda.link_libraries(scratch)
+    return {"GST_REGISTRY": str(scratch / "registry.bin"), "LD_LIBRARY_PATH": str(scratch)}
+
+
+def _refuse_stream(info: StreamInfo) -> str | None:
+    if reason := refuse_stream(info):
+        return reason
+    reasons = {
+        f"only {', '.join(CODECS)}, not {info.codec}": info.codec not in CODECS,
+        f"{info.bit_depth}-bit {info.chroma}, where only 8-bit 4:2:0 was seen right": (info.bit_depth, info.chroma)
+        != (8, "4:2:0"),
+        "pictures with odd sides": bool(info.coded_width % 2 or info.coded_height % 2),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _refuse_index(index: FrameIndex) -> str | None:
+    reasons = {
+        f"needs an index from packets, not one that was {index.method}": index.method != "packets",
+        f"{index.num_lost} frames are known to be lost, and NVDEC does not tell damaged pictures": index.num_lost > 0,
+        f"the clip is irregular: {', '.join(index.notes)}": bool(index.notes),
+    }
+    if reason := next((reason for reason, applies in reasons.items() if applies), None):
+        return reason
+    try:
+        presentation_ranks(index)
+    except DecodeError as error:
+        return error.what
+    return None
+
+
+def _refuse_machine() -> str | None:
+    if _wheel() is None:
+        return "DeepStream is not installed (pip install 'framefleet[deepstream]')"
+    if not cuda.has_gpu():
+        return "no CUDA device is visible"
+    try:
+        found: GStreamer = find_gstreamer()
+    except ConfigError as error:
+        return str(error)
+    del found
+    return None
+
+
+def _wheel() -> Any:
+    try:
+        return find_spec("nvidia.deepstream_videodecode")
+    except ModuleNotFoundError:  # there is no package `nvidia` at all
+        return None

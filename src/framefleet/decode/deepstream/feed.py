@@ -1,0 +1,138 @@
+"""Feed: a clip cut down to the packets that a plan needs, as Matroska in memory, and which pictures of it are wanted.
+
+DeepStream's pool decodes a whole byte stream and picks pictures by their place in the output. So it is given a stream
+whose places we know: the planned packets alone, stamped anew in presentation order, in a container without edit lists
+whose index is not needed. What that container lacks is what the pool gets wrong (an MP4's index behind 10 MB of data,
+edit lists, raw streams that stop early), and the number of pictures that must come out is known beforehand.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from framefleet.decode.nvdec.parcel import presentation_ranks
+from framefleet.decode.plan import DecodePlan, SeekGroup
+from framefleet.decode.walk import PacketWalk, require_packets
+from framefleet.errors import DecodeError, SourceCorrupt
+from framefleet.media.clip import ScannedClip
+from framefleet.media.index import Int64
+from framefleet.media.limits import ScanLimits
+from framefleet.media.nal import split_nals
+
+_STEP_MS = 40
+_TIME_BASE = Fraction(1, 1000)
+_LENGTH_SIZE_AT = {"h264": 4, "hevc": 21}
+"""Offset of `lengthSizeMinusOne` in avcC and hvcC (ISO/IEC 14496-15)."""
+_Numbered = tuple[int, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What one decode is given, and what it must give back."""
+
+    content: npt.NDArray[np.uint8]
+    """[B] Matroska."""
+    places: Int64
+    """[R] the place of each unique target row among the pictures that come out, increasing."""
+    num_pictures: int
+    """All that must come out."""
+
+
+def cut(clip: ScannedClip, plan: DecodePlan, limits: ScanLimits) -> Feed:
+    """Read the plan's packets and put them into one stream.
+
+    Raises SourceError, SeekFailed or DecodeTimeout, DecodeError where no decoder could start at the packets.
+    """
+    with PacketWalk(clip, limits) as walk:
+        runs = _read(walk, clip, plan.groups)
+        length_bytes = _length_bytes(clip.info.codec, walk.stream.codec_context.extradata or b"")
+        if not all(_starts_afresh(clip.info.codec, run[0][1], length_bytes) for run in runs[1:]):
+            runs = _read(walk, clip, (_one_run(clip, plan),))
+        runs[0] = _without_leading(clip, runs[0], length_bytes)
+        order = _presentation_order(clip, runs)
+        content = _muxed(walk.stream, [packet for run in runs for _, packet in run], order)
+    wanted = clip.index.packet_of_row[np.unique(plan.targets.rows)]
+    place_of = dict(zip((number for run in runs for number, _ in run), order.tolist(), strict=True))
+    if missing := [packet for packet in wanted.tolist() if packet not in place_of]:
+        raise DecodeError("a wanted picture leans on what is not in the clip", given=f"packet {missing[0]}")
+    return Feed(content, np.array([place_of[packet] for packet in wanted.tolist()], np.int64), len(order))
+
+
+def _read(walk: PacketWalk, clip: ScannedClip, groups: tuple[SeekGroup, ...]) -> list[list[_Numbered]]:
+    runs = []
+    for group in groups:
+        skipped = set(group.skip_packets.tolist())
+        runs.append([(number, packet) for number, packet in walk.run(group) if number not in skipped])
+        require_packets(len(runs[-1]), clip)
+    return runs
+
+
+def _one_run(clip: ScannedClip, plan: DecodePlan) -> SeekGroup:
+    """The plan's groups with all that lies between them: a picture that only *may* be entered at (CRA, recovery
+    point) is told apart from an entry by nothing but the decoder's being new, so it is walked through instead.
+    """
+    index, first, last = clip.index, plan.groups[0].first_packet, plan.groups[-1].last_packet
+    rows = np.unique(plan.targets.rows)
+    can_skip = ~index.packet_is_reference[first : last + 1]
+    can_skip[index.packet_of_row[rows] - first] = False
+    return SeekGroup(first, last, rows, np.flatnonzero(can_skip) + first)
+
+
+def _without_leading(clip: ScannedClip, run: list[_Numbered], length_bytes: int) -> list[_Numbered]:
+    """The first run without pictures shown before the picture it enters at: an HEVC decoder drops (some of) them."""
+    codec, (first, packet) = clip.info.codec, run[0]
+    if _starts_afresh(codec, packet, length_bytes):
+        return run
+    if codec == "h264":
+        raise DecodeError("DeepStream enters H.264 at IDR pictures only", remedy="backend='pyav'")
+    pts = clip.index.packet_pts
+    return [(number, packet) for number, packet in run if pts[number] >= pts[first]]
+
+
+def _starts_afresh(codec: str, packet: Any, length_bytes: int) -> bool:
+    """Whether nothing decoded before the packet matters from here on (IDR; any keyframe of AV1 and VP9)."""
+    if codec not in _LENGTH_SIZE_AT:
+        return True
+    content = bytes(packet)
+    try:
+        kinds = [content[start] for start, end in split_nals(content, length_bytes) if end > start]
+    except SourceCorrupt:
+        return False
+    return any(kind & 31 == 5 if codec == "h264" else kind >> 1 & 63 in (19, 20) for kind in kinds)
+
+
+def _length_bytes(codec: str, extradata: bytes) -> int:
+    """Bytes of a NAL unit's length prefix; 0 for start codes."""
+    at = _LENGTH_SIZE_AT.get(codec, 0)
+    return (extradata[at] & 3) + 1 if at and extradata[:1] == b"\1" and len(extradata) > at else 0
+
+
+def _presentation_order(clip: ScannedClip, runs: list[list[_Numbered]]) -> Int64:
+    """[F] each packet's place in the output: the runs one after the other, each in its order of presentation."""
+    ranks = presentation_ranks(clip.index)
+    numbers = np.array([number for run in runs for number, _ in run], np.int64)
+    run_of = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
+    places = np.empty(len(numbers), np.int64)
+    places[np.lexsort((ranks[numbers], run_of))] = np.arange(len(numbers))
+    return places
+
+
+def _muxed(stream: Any, packets: list[Any], places: Int64) -> npt.NDArray[np.uint8]:
+    delay = int((np.arange(len(places)) - places).max(initial=0))
+    out = io.BytesIO()
+    with av.open(out, "w", format="matroska") as container:
+        target = container.add_stream_from_template(stream)
+        for number, (packet, place) in enumerate(zip(packets, places.tolist(), strict=True)):
+            packet.time_base = _TIME_BASE
+            packet.dts, packet.pts = number * _STEP_MS, (place + delay) * _STEP_MS
+            packet.duration = _STEP_MS
+            packet.stream = target
+            container.mux(packet)
+    return np.frombuffer(out.getbuffer(), np.uint8)
