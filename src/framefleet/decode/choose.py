@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +27,8 @@ from framefleet.units import NS_PER_S
 Scan = Callable[[VideoSource, ScanLimits], ScannedClip]
 BACKEND_VARIABLE = PREFIX + "BACKEND"
 AUTO = "auto"
+NVDEC = "pynvvideocodec"
+"""The backend on NVDEC that `auto` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,20 @@ def candidates(options: DecodeOptions, environ: Mapping[str, str] = os.environ) 
     if name == AUTO:
         return AUTO_ORDER
     return (name,)
+
+
+def candidates_here(options: DecodeOptions, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """As `candidates`, with NVDEC before the CPU where `auto` may choose and this machine has it.
+
+    For a process that may own a GPU; decode workers, of which there are many, keep to `candidates`.
+    """
+    names = candidates(options, environ)
+    return (NVDEC, *names) if names == AUTO_ORDER and nvdec_is_here() else names
+
+
+def nvdec_is_here() -> bool:
+    """Whether the NVIDIA driver's device and PyNvVideoCodec are present. Loads neither."""
+    return Path("/dev/nvidiactl").exists() and find_spec("PyNvVideoCodec") is not None
 
 
 def load_backends(names: Sequence[str]) -> dict[str, DecodeBackend]:

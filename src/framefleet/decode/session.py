@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import msgspec
 
 from framefleet.decode.backends.pyav import PyAvBackend
-from framefleet.decode.choose import candidates, choose, disbelieve, load_backends, scanner, sees_damage, shortfall
+from framefleet.decode.choose import (
+    candidates,
+    candidates_here,
+    choose,
+    disbelieve,
+    load_backends,
+    scanner,
+    sees_damage,
+    shortfall,
+)
 from framefleet.decode.decoder import DecodeBackend, DecodedFrames
 from framefleet.decode.limits import limits_of
 from framefleet.decode.options import DecodeOptions
@@ -38,7 +47,8 @@ def decode(
     clock = Deadline(options.timeout_s)
     with fetched(VideoSource.of(source), options) as (local, fetch_s):
         clip, probe_s = scan_timed(local, _with_time_left(options, clock))
-        frames = decode_scanned(clip, _with_time_left(options, clock), probe_s=probe_s)
+        names = candidates_here(options)
+        frames = decode_scanned(clip, _with_time_left(options, clock), probe_s=probe_s, names=names)
     frames.stats.seconds["fetch"] = fetch_s
     return frames
 
@@ -76,14 +86,17 @@ def scan_timed(source: VideoSource, options: DecodeOptions) -> tuple[ScannedClip
     return clip, time.monotonic() - started_s
 
 
-def decode_scanned(clip: ScannedClip, options: DecodeOptions, *, probe_s: float = 0.0) -> DecodedFrames:
-    """Sample, size, plan, choose, decode and verify one scanned clip.
+def decode_scanned(
+    clip: ScannedClip, options: DecodeOptions, *, probe_s: float = 0.0, names: Sequence[str] = ()
+) -> DecodedFrames:
+    """Sample, size, plan, choose, decode and verify one scanned clip. `names` are the backends to consider, in place
+    of those that the options name.
 
     A backend whose frames are not believed, or that fails, is passed over for the next; one that gives fewer frames
     than were asked for is kept if no other gives more. Raises what the last backend raised if none gives any.
     """
     plan = make_plan(clip, options)
-    backends = load_backends(candidates(options))
+    backends = load_backends(names or candidates(options))
     choice = choose(clip.info, clip.index, options, backends)
     if not choice.order:
         raise _nobody_takes(clip, choice.refusals)

@@ -7,6 +7,7 @@ upright RGB at the output size; only those small frames leave the GPU.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,9 +33,11 @@ from framefleet.media.limits import Deadline, ScanLimits
 from framefleet.units import GIB
 from framefleet.vram.budget import MemoryBudget
 
-LANES_PER_ENGINE = 3
-"""Decoders kept per NVDEC engine: one decodes while the others demux, convert and copy. 3 per engine gave 20.0
-clips/s where 1 gave 15.1 and 2 gave 18.5 (H200, 7 engines, 1080p H.264, benchmarks/nvdec)."""
+LANES_PER_ENGINE = 2
+"""Decoders kept per NVDEC engine: one decodes while the other converts and copies. Fed with packed parcels, 1 per
+engine gave 21.5 clips/s, 2 gave 24.6, 3 gave 25.6 (H200, 7 engines, 1080p H.264, benchmarks/nvdec)."""
+LANE_TIMEOUT_S = 600.0
+"""How long a clip waits for a decoder; the clip's own deadline begins when it has one."""
 DEFAULT_BUDGET_BYTES = 4 * GIB
 
 
@@ -55,7 +58,7 @@ class PyNvVideoCodecBackend:
     """Frames through NVDEC. Keeps decoders between clips; safe to call from many threads at once.
 
     `budget` bounds what its decoders take of the GPU's memory (4 GiB by default); `lanes` their number (by default
-    three per NVDEC engine).
+    two per NVDEC engine).
     """
 
     name = "pynvvideocodec"
@@ -68,6 +71,7 @@ class PyNvVideoCodecBackend:
         self._lanes = lanes
         self._budget = budget
         self._pool: LanePool | None = None
+        self._opening = threading.Lock()
 
     def refuse(self, info: StreamInfo, index: FrameIndex) -> str | None:
         """Ask the stream, then the machine, then the card."""
@@ -95,19 +99,22 @@ class PyNvVideoCodecBackend:
         """The frames of a parcel that was packed here or elsewhere."""
         return _ClipWork(parcel, options, self._device(), self._lane_pool(parcel.clip.info, options)).run()
 
+    def num_lanes(self, info: StreamInfo, options: DecodeOptions) -> int:
+        """Clips decoded at once. Raises DeviceError where there is no GPU."""
+        engines = self._device().caps(info.codec, info.chroma, info.bit_depth).num_engines
+        return self._lanes or options.hw_decoders or engines * LANES_PER_ENGINE
+
     def close(self) -> None:
         """Free all idle decoders."""
         if self._pool is not None:
             self._pool.close()
 
     def _lane_pool(self, info: StreamInfo, options: DecodeOptions) -> LanePool:
-        if self._pool is None:
-            device = self._device()
-            engines = device.caps(info.codec, info.chroma, info.bit_depth).num_engines
-            lanes = self._lanes or options.hw_decoders or engines * LANES_PER_ENGINE
-            budget = self._budget or MemoryBudget(DEFAULT_BUDGET_BYTES, name="NVDEC memory")
-            self._pool = LanePool(device.open_decoder, budget, lanes)
-        return self._pool
+        with self._opening:
+            if self._pool is None:
+                budget = self._budget or MemoryBudget(DEFAULT_BUDGET_BYTES, name="NVDEC memory")
+                self._pool = LanePool(self._device().open_decoder, budget, self.num_lanes(info, options))
+            return self._pool
 
 
 @cache
@@ -133,7 +140,6 @@ class _ClipWork:
 
     def __init__(self, parcel: Parcel, options: DecodeOptions, device: NvdecDevice, pool: LanePool) -> None:
         self.parcel, self.options, self.pool = parcel, options, pool
-        self.deadline = Deadline(options.timeout_s)
         self.slots = {stamp: slot for slot, stamp in enumerate(parcel.wanted_stamps.tolist())}
         self.got = np.zeros(len(self.slots), np.bool_)
         self.canvas: Canvas = device.canvas(
@@ -164,15 +170,16 @@ class _ClipWork:
 
     def _decode_runs(self, runs: list[range]) -> None:
         asked_s = time.monotonic()
-        with self.pool.lane(LaneKind.of(self.parcel.clip.info), self.deadline.remaining_s) as lane:
+        with self.pool.lane(LaneKind.of(self.parcel.clip.info), LANE_TIMEOUT_S) as lane:
             self.wait_s = max(self.wait_s, time.monotonic() - asked_s)
+            deadline = Deadline(self.options.timeout_s)
             for run in runs:
-                self._decode_run(lane, run)
+                self._decode_run(lane, run, deadline)
             self.canvas.settle(lane)
 
-    def _decode_run(self, lane: Lane, run: range) -> None:
+    def _decode_run(self, lane: Lane, run: range, deadline: Deadline) -> None:
         for number, stamp in zip(run, self.parcel.stamps[run.start : run.stop].tolist(), strict=True):
-            self.deadline.check("decoding", self.parcel.clip.source.name)
+            deadline.check("decoding", self.parcel.clip.source.name)
             self._take(lane, lane.decoder.feed(stamp, self.parcel.packet(number)))
         self._take(lane, lane.decoder.drain())
 

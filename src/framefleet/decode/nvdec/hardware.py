@@ -122,11 +122,13 @@ class CudaCanvas:
             )
         key = (surface, width, height, info.rotation_deg, info.hflip)
         if key not in lane.converters:
-            converter = SurfaceConverter(
-                surface, width, height, info.rotation_deg, hflip=info.hflip, device=self._device
-            )
-            small = torch.empty((height, width, 3), dtype=torch.uint8, device=self._device)
             lane.converters.clear()
+            # torch keeps memory apart by stream: on the lane's own it would set 20 MiB aside for this one frame
+            with torch.cuda.stream(torch.cuda.default_stream(self._device)):
+                converter = SurfaceConverter(
+                    surface, width, height, info.rotation_deg, hflip=info.hflip, device=self._device
+                )
+                small = torch.empty((height, width, 3), dtype=torch.uint8, device=self._device)
             lane.converters[key] = (converter, small)
         return lane.converters[key]  # type: ignore[no-any-return]
 
