@@ -32,6 +32,7 @@ from framefleet.caption.progress import Summary
 from framefleet.caption.reader import ClipReader
 from framefleet.caption.settings import CaptionSettings, overlay
 from framefleet.caption.step import Patience, utc_now
+from framefleet.decode.choose import nvdec_is_here
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.pool import DecodePool
 from framefleet.engine import open_engine
@@ -98,8 +99,8 @@ async def caption_job(
         ledger = opened.enter_context(Ledger.beside(job.output))
         decode_slots = settings.decode_workers or 2
         if reader is None:
-            reader = pool = await opened.enter_async_context(pool_for(settings, question.frames))
-            decode_slots = pool.settings.num_workers
+            pool = await opened.enter_async_context(pool_for(settings, question.frames))
+            reader, decode_slots = reader_over(pool, opened), pool.settings.num_workers
         patience = Patience(attempts=settings.attempts)
         statuses = store.statuses()
         run = LocalRun(
@@ -158,6 +159,18 @@ def pool_for(settings: CaptionSettings, frames: DecodeOptions) -> DecodePool:
     if settings.frame_budget is not None:
         wanted["max_bytes_in_flight"] = parse_bytes(settings.frame_budget)
     return DecodePool(**{name: value for name, value in wanted.items() if value is not None})
+
+
+def reader_over(pool: DecodePool, opened: AsyncExitStack) -> ClipReader:
+    """The pool, or both kinds of silicon where this machine has NVDEC."""
+    if not nvdec_is_here():
+        return pool
+    from framefleet.decode.backends.pynvvideocodec import shared_backend
+    from framefleet.decode.silicon import SiliconReader
+
+    reader = SiliconReader(pool, shared_backend())
+    opened.callback(reader.close)
+    return reader
 
 
 def limits_for(settings: CaptionSettings, engine: str, *, decode_slots: int) -> Limits:
