@@ -1,8 +1,10 @@
 """Messages and arrays over a socket pair: same values, no copy of what is large, nothing left open, rubbish refused."""
 
+import dataclasses
 import gc
 import os
 import socket
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -78,6 +80,19 @@ def test_a_large_array_is_mapped_and_writable_and_a_small_one_is_not_shared(ends
     assert np.array_equal(frames.data[1:], frames_of(8).data[1:])
 
 
+def test_what_came_in_a_file_is_passed_on_as_that_file(ends):
+    first = pass_on(ends, frames_of(8), DecodedFrames)
+    second = pass_on(ends, first, DecodedFrames)
+    part = pass_on(
+        ends,
+        dataclasses.replace(first, data=first.data[1:], pts_s=first.pts_s[1:], indices=first.indices[1:]),
+        DecodedFrames,
+    )
+    first.data[1] = 77
+    assert (second.data[1] == 77).all(), "one memory"
+    assert not (part.data[0] == 77).any(), "a part of a file is copied"
+
+
 def test_views_and_fortran_order_arrive_contiguous(ends):
     array = np.arange(60_000, dtype=np.int64).reshape(200, 300).T[::-1]
     came = pass_on(ends, array, np.ndarray)
@@ -97,7 +112,8 @@ def test_no_descriptor_is_left_open(ends):
     for _ in range(3):
         kept = pass_on(ends, frames_of(8), DecodedFrames)
         pass_on(ends, "x" * 200_000, str)
-    assert open_files() == before + 1, "one mapping of `kept` holds its own descriptor"
+    per_mapping = 1 if sys.version_info >= (3, 13) else 2  # an older mmap holds a second one
+    assert open_files() == before + per_mapping, "one mapping of `kept` is open"
     del kept
     assert open_files() == before
     with pytest.raises(TypeError):

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from framefleet.errors import ConfigError, SourceUnsupported
-from framefleet.sampling.size import size_for_budget, smart_resize, smart_resize_image
+from framefleet.sampling.size import kept_size, size_for_budget, smart_resize, smart_resize_image
 
 sides = st.integers(1, 8192)
 factors = st.sampled_from([28, 32])
@@ -116,3 +116,28 @@ def test_slivers_are_refused_only_where_the_model_rule_would(size_factor):
 def test_contradictory_budgets_are_refused(budget):
     with pytest.raises(ConfigError):
         size_for_budget(100, 100, 4, **budget)
+
+
+BUDGET = {"total_pixels": 760_960, "min_total_pixels": 4096, "size_factor": 32}
+
+
+def test_the_rule_itself_does_not_keep_what_it_chose_for_three_frames():
+    once = size_for_budget(1920, 1080, 3, **BUDGET)
+    assert size_for_budget(*once, 3, **BUDGET) != once
+
+
+@given(st.integers(240, 3840), st.integers(240, 2160), st.integers(2, 64))
+def test_kept_sizes_are_kept_by_the_processor(width, height, num_frames):
+    once = kept_size(width, height, num_frames, **BUDGET)
+    assert size_for_budget(*once, num_frames, **BUDGET) == once
+
+
+@given(st.integers(240, 3840), st.integers(240, 2160), st.integers(1, 16))
+def test_whole_pairs_of_frames_have_the_rules_own_size(width, height, pairs):
+    assert kept_size(width, height, 2 * pairs, **BUDGET) == size_for_budget(width, height, 2 * pairs, **BUDGET)
+
+
+@pytest.mark.parametrize("num_frames", [3, 7])
+def test_without_a_budget_of_all_frames_the_rule_stands(num_frames):
+    budget = {"max_pixels": 100_000, "size_factor": 28}
+    assert kept_size(1920, 1080, num_frames, **budget) == size_for_budget(1920, 1080, num_frames, **budget)

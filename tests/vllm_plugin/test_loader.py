@@ -135,7 +135,7 @@ def test_what_is_not_the_inputs_fault_is_not_called_so(monkeypatch, error, answe
     def fail(*_):
         raise error("said so")
 
-    monkeypatch.setattr(loader, "decode_settled", fail)
+    monkeypatch.setattr(loader, "decode", fail)
     with pytest.raises(answer, match="said so"):
         load(SAMPLES / "scene_00_480p_h264.mp4")
 

@@ -1,5 +1,6 @@
 """Options: names, types, the model's policy and what changes it."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,8 +21,9 @@ from framefleet.vllm_plugin.options import (
 TINY = frames_for("dashcam_tiny")
 
 
-def test_without_options_it_is_the_policy_of_the_embedded_engine():
-    assert decode_options(LoaderOptions(), TINY) == frame_policy_for("dashcam_tiny")
+def test_without_options_it_is_the_policy_of_the_embedded_engine_at_sizes_that_the_processor_keeps():
+    policy = frame_policy_for("dashcam_tiny")
+    assert decode_options(LoaderOptions(), TINY) == msgspec.structs.replace(policy, keeps_size=True)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import mmap
 import queue
 import threading
 import time
-import weakref
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from framefleet.decode import wire
 from framefleet.decode.decoder import DecodedFrames
 from framefleet.decode.messages import Setup
 from framefleet.decode.pool_settings import PoolSettings
@@ -97,6 +96,7 @@ class Attendant(threading.Thread):
         self.current: Ticket | None = None
         self.is_waiting_for_room = False
         self.jobs_done = self.workers_lost = self.workers_recycled = 0
+        self.busy_s = 0.0
         self.worker: WorkerProcess | None = None
         self._shared = shared
         self._settings = shared.settings
@@ -125,6 +125,7 @@ class Attendant(threading.Thread):
         if not ticket.done.set_running_or_notify_cancel():
             return
         self.current = ticket
+        started_s = time.monotonic()
         if self._shared.closing.is_set():  # who closes the pool may have looked before the line above
             ticket.stop(pool_closed())
         try:
@@ -138,6 +139,7 @@ class Attendant(threading.Thread):
         finally:
             self.current = None
             self.jobs_done += 1
+            self.busy_s += time.monotonic() - started_s
 
     def _attempt(self, ticket: Ticket) -> Any:
         """Do the job; once more on a fresh worker if the first one may have been at fault itself."""
@@ -189,7 +191,8 @@ class Attendant(threading.Thread):
         if isinstance(result, DecodedFrames):
             _note_cost(result, worker, lease)
         if lease is not None:
-            _hold_until_dropped(lease, files)
+            lease.settle(sum(map(len, files)))
+            wire.when_dropped(files, lease.release)
         return result
 
     def _room(self, ticket: Ticket, worker: WorkerProcess, nbytes: int) -> Lease:
@@ -245,13 +248,3 @@ def _note_cost(frames: DecodedFrames, worker: WorkerProcess, lease: Lease | None
     frames.stats.seconds["wait"] = lease.waited_s if lease else 0.0
     if worker.vitals is not None:
         frames.stats.peak_bytes = worker.vitals.peak_rss_bytes
-
-
-def _hold_until_dropped(lease: Lease, files: list[mmap.mmap]) -> None:
-    """Keep the lease as long as any array views the largest of the result's files, which is the frames'."""
-    largest = max(files, key=len, default=None)
-    if largest is None:  # a few frames of a few bytes, not worth shared memory
-        lease.release()
-        return
-    lease.settle(sum(map(len, files)))
-    weakref.finalize(largest, lease.release).atexit = False

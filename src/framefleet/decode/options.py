@@ -38,6 +38,8 @@ class DecodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Lower bound on the same product (Qwen3-VL's `shortest_edge`)."""
     size_factor: int = 1
     """Output sides are multiples of this (32 for Qwen3-VL: patch 16 x merge 2)."""
+    keeps_size: bool = False
+    """Only sizes that the budgets' rule would choose again for frames of that size (see sampling.size)."""
     backend: str = "auto"
     """`auto`, or the name of one backend."""
     num_ffmpeg_threads: int = 1

@@ -55,6 +55,8 @@ class PoolLoad:
     bytes_in_flight: int
     jobs_done: int
     """With a result or an error."""
+    busy_s: float
+    """Seconds that all workers together spent on these, waiting for room included."""
     workers_lost: int
     """Died, or were killed at a deadline or by a cancellation."""
     workers_recycled: int
@@ -136,6 +138,7 @@ class DecodePool:
             waiting_for_room=sum(a.is_waiting_for_room for a in each),
             bytes_in_flight=self.budget.held_bytes,
             jobs_done=sum(a.jobs_done for a in each),
+            busy_s=sum(a.busy_s for a in each),
             workers_lost=sum(a.workers_lost for a in each),
             workers_recycled=sum(a.workers_recycled for a in each),
         )

@@ -92,8 +92,8 @@ def _key(job: Job) -> tuple[str, str, str]:
 
 
 def _identity(source: VideoSource) -> str:
-    if source.kind != "file":
-        return source.location
+    if source.kind != "file" or source.title:  # a copy goes by the name of what it copies
+        return source.name
     try:
         status = Path(source.location).stat()
     except (OSError, ValueError):

@@ -10,7 +10,7 @@ from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
 from framefleet.sampling.model_rules import rule_sampler
 from framefleet.sampling.sampler import FrameSampler, FrameTargets
-from framefleet.sampling.size import size_for_budget
+from framefleet.sampling.size import kept_size, size_for_budget
 from framefleet.sampling.uniform import CountSampler, FpsSampler
 from framefleet.units import NS_PER_S
 
@@ -76,7 +76,8 @@ def output_size(info: StreamInfo, num_frames: int, options: DecodeOptions) -> tu
     if options.size_factor < 1:
         raise ConfigError("size_factor must be positive", given=str(options.size_factor), allowed="1 up")
     if options.size is None:
-        return size_for_budget(info.width, info.height, num_frames, size_factor=options.size_factor, **budgets)
+        size_of = kept_size if options.keeps_size else size_for_budget
+        return size_of(info.width, info.height, num_frames, size_factor=options.size_factor, **budgets)
     _refuse_together("size", **budgets)
     if min(options.size) < 1 or any(side % options.size_factor for side in options.size):
         given = "{}x{}".format(*options.size)

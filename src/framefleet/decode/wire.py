@@ -3,7 +3,8 @@
 A message is one datagram of MessagePack. An array above `INLINE_BYTES` travels as an anonymous memory file (memfd)
 whose descriptor is passed along; the receiver maps it, so frames cross without a copy through a pipe, and as the file
 has no name nothing is left behind when either side is killed. Each array has its own file: keeping the time stamps of
-a clip does not keep its pictures. Files are sealed against shrinking, so that a mapped page cannot vanish.
+a clip does not keep its pictures. Files are sealed against shrinking, so that a mapped page cannot vanish. An array
+that fills a file it was received in is passed on as that file.
 
 Decoding is by type and builds only what is asked for: a worker gone mad can send rubbish, but not code.
 """
@@ -15,7 +16,9 @@ import math
 import mmap
 import os
 import socket
-from collections.abc import Iterable, Sequence
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any
@@ -33,6 +36,8 @@ _ARRAY = 1
 _INLINE, _IN_FILE = b"i", b"f"
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _MAX_FILES = 64
+_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+"""Before 3.13 a mapping keeps a descriptor of its own, which it does not give away."""
 _MAX_DATAGRAM_BYTES = 2 * INLINE_BYTES
 
 
@@ -49,12 +54,29 @@ class _ArrayNote(msgspec.Struct, array_like=True):
     where: int | bytes
 
 
+class SharedFile(mmap.mmap):
+    """A received memory file, mapped. Its descriptor stays open as long as the mapping, to be passed on."""
+
+    descriptor: int = -1
+
+    @classmethod
+    def map(cls, descriptor: int) -> SharedFile:
+        """Takes the descriptor over. Raises OSError or ValueError (an empty file), and leaves it open then."""
+        shared = cls(descriptor, 0, **_UNTRACKED)
+        shared.descriptor = descriptor
+        return shared
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
 @dataclass(slots=True)
 class Received:
     """A message as it came. `decode` may be called with the type of any part of it."""
 
     body: bytes
-    files: list[mmap.mmap] = field(default_factory=list)
+    files: list[SharedFile] = field(default_factory=list)
 
     def decode(self, kind: Any, part: msgspec.Raw | None = None) -> Any:
         """The message, or a `Raw` part of it, as `kind` (a type, or a union of them). Raises DecoderLost."""
@@ -84,11 +106,11 @@ def send(link: socket.socket, message: msgspec.Struct, files: Sequence[int] = ()
         body = encode(message, passed)
         prefix, inline = _INLINE, body
         if len(body) > INLINE_BYTES:
-            passed.append(_memory_file(body))
+            passed.append(memory_file(body))
             prefix, inline = _IN_FILE, b""
         socket.send_fds(link, [prefix, inline], passed)
     finally:
-        _close(passed)
+        close_files(passed)
 
 
 def encode(value: Any, files: list[int]) -> bytes:
@@ -106,7 +128,7 @@ def encode(value: Any, files: list[int]) -> bytes:
     try:
         return msgspec.msgpack.Encoder(enc_hook=to_wire).encode(value)
     except BaseException:
-        _close(files)
+        close_files(files)
         files.clear()
         raise
 
@@ -114,14 +136,16 @@ def encode(value: Any, files: list[int]) -> bytes:
 def receive(link: socket.socket) -> Received | None:
     """The next message; None when the other side has closed. Raises TimeoutError by the link's timeout, DecoderLost."""
     body, descriptors, flags, _ = socket.recv_fds(link, _MAX_DATAGRAM_BYTES, _MAX_FILES, socket.MSG_CMSG_CLOEXEC)
+    files: list[SharedFile] = []
     try:
         if not body:
             return None
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             raise malformed("a truncated message")
-        files = [_mapped(descriptor) for descriptor in descriptors]
+        for descriptor in descriptors:
+            files.append(_mapped(descriptor))  # noqa: PERF401 - those mapped own their descriptors when one fails
     finally:
-        _close(descriptors)
+        close_files(descriptors[len(files) :])
     if body[:1] == _INLINE:
         return Received(body[1:], files)
     if body == _IN_FILE and files:
@@ -129,17 +153,30 @@ def receive(link: socket.socket) -> Received | None:
     raise malformed("an unknown prefix")
 
 
-def mapping_of(array: Array) -> mmap.mmap | None:
+def mapping_of(array: Array) -> SharedFile | None:
     """The shared memory an array lies in, None if it lies in this process's own."""
     base: Any = array
     while base is not None:
-        if isinstance(base, mmap.mmap):
+        if isinstance(base, SharedFile):
             return base
         base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
     return None
 
 
-def _close(descriptors: Iterable[int]) -> None:
+def when_dropped(files: Sequence[SharedFile], call: Callable[[], object]) -> None:
+    """Call once no array views the largest of the files any more, which is the frames' (at once if there is none).
+
+    `call` may come from the garbage collector, inside any line of any thread: it must wait for no lock.
+    """
+    largest = max(files, key=len, default=None)
+    if largest is None:  # a few frames of a few bytes, not worth shared memory
+        call()
+    else:
+        weakref.finalize(largest, call).atexit = False
+
+
+def close_files(descriptors: Iterable[int]) -> None:
+    """Of `encode`, when they will not be sent."""
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -148,11 +185,16 @@ def _note(array: Array, files: list[int]) -> _ArrayNote:
     flat = np.ascontiguousarray(array)
     if flat.nbytes <= INLINE_BYTES // 16:
         return _ArrayNote(flat.dtype.str, flat.shape, flat.tobytes())
-    files.append(_memory_file(flat.reshape(-1).view(np.uint8)))
+    shared = mapping_of(flat)
+    if shared is not None and len(shared) == flat.nbytes:
+        files.append(os.dup(shared.descriptor))
+    else:
+        files.append(memory_file(flat.reshape(-1).view(np.uint8)))
     return _ArrayNote(flat.dtype.str, flat.shape, len(files) - 1)
 
 
-def _memory_file(content: Any) -> int:
+def memory_file(content: Any) -> int:
+    """A sealed anonymous file of these bytes; the descriptor is the caller's to close. Raises OSError."""
     descriptor = os.memfd_create("framefleet", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         rest = memoryview(content)
@@ -165,10 +207,10 @@ def _memory_file(content: Any) -> int:
     return descriptor
 
 
-def _mapped(descriptor: int) -> mmap.mmap:
+def _mapped(descriptor: int) -> SharedFile:
     try:
         if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-            return mmap.mmap(descriptor, 0)
+            return SharedFile.map(descriptor)
     except (OSError, ValueError) as error:
         raise malformed(f"a file that cannot be mapped: {error}") from error
     raise malformed("a file that may shrink")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import signal
 import socket
@@ -89,7 +88,7 @@ class WorkerProcess:
             remedy="`framefleet doctor`, fewer workers, or a longer start_timeout_s",
         )
 
-    def do(self, job: Job, ask: Callable[[int], None], kind: Any) -> tuple[Any, list[mmap.mmap]]:
+    def do(self, job: Job, ask: Callable[[int], None], kind: Any) -> tuple[Any, list[wire.SharedFile]]:
         """Have a job done within `job.options.timeout_s`, not counting the time spent in `ask`.
 
         Returns its result as `kind`, and the shared memory that its large arrays lie in.

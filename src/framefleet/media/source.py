@@ -22,7 +22,7 @@ class VideoSource:
     """Path as given, URL, or a name for bytes."""
     content: bytes | None = None
     title: str = ""
-    """What people know it by, where that is not the location (a copy of a URL)."""
+    """What people know it by, where that is not the location (a copy of a URL, a file that shows bytes)."""
 
     @classmethod
     def of(cls, thing: str | os.PathLike[str] | bytes | BinaryIO | VideoSource) -> VideoSource:
@@ -40,6 +40,10 @@ class VideoSource:
         if "://" in path and not Path(path).exists():
             return cls("url", path)
         return cls("file", path)
+
+    def shown_at(self, path: str) -> VideoSource:
+        """This clip of bytes, to be read from a file that shows them; it keeps its name."""
+        return VideoSource("file", path, title=self.name)
 
     @property
     def name(self) -> str:

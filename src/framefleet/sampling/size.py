@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from framefleet.errors import ConfigError, SourceUnsupported
 
@@ -125,6 +126,23 @@ def size_for_budget(
         area = height * width
         sides = _fit(height, width, 1, area=area, exact=area, min_pixels=low, max_pixels=high)
     return max(sides[1], size_factor), max(sides[0], size_factor)
+
+
+def kept_size(
+    width: int, height: int, num_frames: int, *, total_pixels: int | None = None, **budgets: Any
+) -> tuple[int, int]:
+    """As `size_for_budget`, a little smaller where the rule would change its own answer.
+
+    Qwen3-VL's rule (transformers 5.24 `smart_resize`) counts the frames rounded to whole temporal patches when it
+    looks whether they fit, and as they are when it shrinks them. Of 3, 7, 11 ... frames at the budget it therefore
+    says "too large" of the very size it has chosen, and a processor that applies it again would resize a second time,
+    and to another shape. Such clips are sized as if they had one frame more.
+    """
+    once = size_for_budget(width, height, num_frames, total_pixels=total_pixels, **budgets)
+    if total_pixels is None or size_for_budget(*once, num_frames, total_pixels=total_pixels, **budgets) == once:
+        return once
+    smaller = max(total_pixels * num_frames // (num_frames + 1), budgets.get("min_total_pixels") or 1)
+    return size_for_budget(width, height, num_frames, total_pixels=smaller, **budgets)
 
 
 _NO_LIMIT = 1 << 62

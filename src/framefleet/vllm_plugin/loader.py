@@ -9,17 +9,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from framefleet.decode.decoder import DecodedFrames
-from framefleet.decode.options import DecodeOptions
-from framefleet.decode.session import decode_scanned, scan_timed
-from framefleet.decode.targets import choose_targets
+from framefleet.decode.session import decode
 from framefleet.errors import ConfigError, FramefleetError
-from framefleet.media.limits import Deadline
-from framefleet.media.source import VideoSource
 from framefleet.vllm_plugin.options import (
     MODEL_VARIABLE,
     LoaderOptions,
@@ -27,7 +22,6 @@ from framefleet.vllm_plugin.options import (
     model_frames,
     parse_loader_options,
 )
-from framefleet.vllm_plugin.settled_size import settled
 
 LOADER_NAME = "framefleet"
 Frames = npt.NDArray[np.uint8]
@@ -52,25 +46,12 @@ class FramefleetLoader:
         frames = model_frames(options, os.environ.get(MODEL_VARIABLE, ""))
         wanted = decode_options(options, frames)
         try:
-            decoded = decode_settled(data, wanted)
+            decoded = decode(data, wanted)
         except FramefleetError as error:
             if error.blame == "input":
                 raise ValueError(str(error)) from error
             raise
         return padded(decoded, frames.temporal_patch)
-
-
-def decode_settled(data: bytes, wanted: DecodeOptions) -> DecodedFrames:
-    """As `framefleet.decode`, at a size that the processor keeps. Raises as it does.
-
-    Of a damaged clip fewer frames may come than were sized for; the processor may then resize what it gets.
-    """
-    clock = Deadline(wanted.timeout_s)
-    clip, probe_s = scan_timed(VideoSource.of(data), wanted)
-    num_frames = len(choose_targets(clip.index, wanted).rows)
-    sized = settled(wanted, clip.info.width, clip.info.height, num_frames)
-    left = msgspec.structs.replace(sized, timeout_s=max(clock.remaining_s, 0.01))
-    return decode_scanned(clip, left, probe_s=probe_s)
 
 
 def _parsed(asked: dict[str, Any]) -> LoaderOptions:

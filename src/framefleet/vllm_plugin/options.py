@@ -128,6 +128,7 @@ def decode_options(options: LoaderOptions, frames: ModelFrames) -> DecodeOptions
         num_ffmpeg_threads=options.num_ffmpeg_threads,
         frame_recovery=options.frame_recovery,
         timeout_s=options.timeout_s,
+        keeps_size=True,
     )
     if options.max_width and options.max_height:
         wanted = msgspec.structs.replace(wanted, max_source_pixels=options.max_width * options.max_height)
