@@ -96,7 +96,7 @@ def test_broken_never_outlives_a_clean_start_and_covers_all_damage(facts):
 
 def test_rows_are_what_is_shown_in_order_of_pts():
     table = table_of([0, 3, 1, 2, 4], facts=[KEY, P, B, B | HIDDEN, P], discarded={0})
-    packets, ticks = presentable_rows(table, np.zeros(5, np.int64), np.zeros(5, np.bool_))
+    packets, ticks = presentable_rows(table, np.zeros(5, np.bool_))
     assert packets.tolist() == [2, 1, 4]
     assert ticks.tolist() == [1, 3, 4]
 

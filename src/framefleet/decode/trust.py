@@ -17,7 +17,8 @@ def doubtful(index: FrameIndex, first: int, last: int, troubled: Collection[int]
     """[last + 1 - first] True for packets of the run `first` to `last` whose pictures may be wrong.
 
     From a troubled packet on, everything is doubtful up to the next clean keyframe, and that keyframe's leading
-    pictures; a troubled packet that nothing refers to spoils only itself. Pictures that lead the first packet cannot
+    pictures; a troubled packet that nothing refers to spoils only itself. Trouble at the very last packet is that of a
+    source cut short, so what came before it is not doubted. Pictures that lead the first packet cannot
     come out right in this run, and nothing else leans on them: trouble there means nothing.
     """
     spoilt = np.zeros(last + 1 - first, np.bool_)
@@ -37,7 +38,8 @@ def doubtful(index: FrameIndex, first: int, last: int, troubled: Collection[int]
             continue
         leads = 0 <= rows[number] < rows[start]
         spoilt[number - first] = is_hit or is_lost or (is_lead_lost and leads)
-        if is_hit:
+        if is_hit and number < len(rows) - 1:
             spoilt[max(start + 1, number - LOOK_BACK_PACKETS) - first : number - first] = True
+        if is_hit:
             is_lost = is_lost or bool(index.packet_is_reference[number])
     return spoilt

@@ -73,7 +73,7 @@ class PacketWalk:
     def _seek(self, first: int) -> None:
         aim = first
         for _ in range(_TRIES):
-            if self._seek_once(aim) and self._next <= first:
+            if self._seek_once(aim) and self._next <= first and self._is_whole_from(first):
                 return
             earlier = np.flatnonzero(self._clip.index.packet_is_keyframe[:aim])
             if not len(earlier):
@@ -85,7 +85,8 @@ class PacketWalk:
         """Seek to about packet `aim`; True if it is known which packet comes next."""
         index, container = self._clip.index, self._container
         position = -1 if index.packet_pos is None else int(index.packet_pos[aim])
-        ticks = int(index.packet_pts[aim])
+        stamped = np.flatnonzero(index.packet_pts[: aim + 1] != FrameIndex.NO_PTS)
+        ticks = int(index.packet_pts[stamped[-1]]) if len(stamped) else FrameIndex.NO_PTS
         try:
             if container.format.name in _SOUGHT_BY_BYTE and position >= 0:
                 container.seek(position, stream=self.stream, unsupported_byte_offset=True)
@@ -110,11 +111,22 @@ class PacketWalk:
                 return False
         return False
 
+    def _is_whole_from(self, first: int) -> bool:
+        """Whether the packets read ahead are those of the index from `first` on, none of them the end of a torn one."""
+        numbered = enumerate(self._ahead, self._next)
+        return all(number < first or self._has_size(number, packet) for number, packet in numbered)
+
+    def _has_size(self, number: int, packet: Any) -> bool:
+        sizes = self._clip.index.packet_size
+        return sizes is None or bool(sizes[number] == packet.size)
+
     def _number_of(self, packet: Any) -> int | None:
         index = self._clip.index
         same = index.packet_pts == (FrameIndex.NO_PTS if packet.pts is None else packet.pts)
         if index.packet_pos is not None:
             same &= index.packet_pos == (-1 if packet.pos is None else packet.pos)
+        if index.packet_size is not None:
+            same &= index.packet_size == packet.size
         found = np.flatnonzero(same)
         return int(found[0]) if len(found) == 1 else None
 

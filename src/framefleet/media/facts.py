@@ -82,6 +82,11 @@ def holds_zero_run(packet: bytes, *, may_end_in_zeros: bool) -> bool:
     return bool(rest) and rest[0] != 1
 
 
+def reads_packets_of(codec: str) -> bool:
+    """Whether packets of `codec` are read here; the container is believed of all others."""
+    return not isinstance(fact_reader(codec, b""), TrustingReader)
+
+
 def fact_reader(codec: str, extradata: bytes) -> FactReader:
     """The reader for `codec` (FFmpeg's name)."""
     from framefleet.media import frame_headers, nal

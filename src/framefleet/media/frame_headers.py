@@ -15,6 +15,8 @@ from framefleet.media.facts import (
     holds_zero_run,
 )
 
+_MAX_UNCODED_VOP_BYTES = 19
+
 
 class Vp8Reader:
     """RFC 6386, 9.1: the first byte tells key frames and hidden (alternative reference) frames."""
@@ -115,7 +117,10 @@ class Mpeg12Reader:
 
 
 class Mpeg4Reader:
-    """ISO/IEC 14496-2, 6.2.5: the coding type of the first VOP. Packets of several VOPs are references."""
+    """ISO/IEC 14496-2, 6.2.5: the coding type of the first VOP. Packets of several VOPs are references.
+
+    A VOP of a few bytes may be one that is not coded, for which no picture comes out.
+    """
 
     def read(self, packet: bytes, *, is_key: bool) -> int:
         """See FactReader."""
@@ -123,7 +128,7 @@ class Mpeg4Reader:
         if vop < 0 or len(packet) < vop + 5:
             return HIDDEN | REFERENCE
         kind = packet[vop + 4] >> 6
-        if packet.find(b"\0\0\1\xb6", vop + 4) >= 0:
+        if packet.find(b"\0\0\1\xb6", vop + 4) >= 0 or len(packet) - vop <= _MAX_UNCODED_VOP_BYTES:
             return REFERENCE | NOT_ONE_PICTURE | (START if kind == 0 else 0)
         damage = DAMAGED if holds_zero_run(packet, may_end_in_zeros=True) else 0
         if kind == 2:
@@ -136,7 +141,7 @@ class GifReader:
 
     def read(self, packet: bytes, *, is_key: bool) -> int:
         """See FactReader."""
-        facts = REFERENCE | (START if is_key else 0)
+        facts = REFERENCE | (START if is_key and packet.startswith(b"GIF") else 0)
         return facts if _is_gif_whole(packet) else facts | DAMAGED
 
 

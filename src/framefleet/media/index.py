@@ -40,7 +40,10 @@ class FrameIndex:
     """What was odd: `timestamps reset at row 60`, `packets carry no pts` ..."""
 
     packet_pos: Int64 | None = None
-    """[P] byte position of each packet in the source (-1: unknown): with the pts, a packet's identity after a seek."""
+    """[P] byte position of each packet in the source (-1: unknown)."""
+    packet_size: Int64 | None = None
+    """[P] bytes. With pts and position, a packet's identity after a seek: where a seek lands inside a packet, its torn
+    end may carry the stamp and position of the next one."""
     num_lost: int = 0
     """Frames the source once had that no decoder can give: before a join, behind lost packets, past a cut end."""
 
@@ -49,10 +52,11 @@ class FrameIndex:
     def __post_init__(self) -> None:
         assert self.packet_pts.shape == self.packet_is_keyframe.shape == self.packet_is_reference.shape
         assert self.packet_of_row.shape == self.pts_ns.shape
-        assert self.packet_pos is None or self.packet_pos.shape == self.packet_pts.shape
+        for known in (self.packet_pos, self.packet_size):
+            assert known is None or known.shape == self.packet_pts.shape
         for array in (
             self.packet_pts, self.packet_is_keyframe, self.packet_is_reference, self.packet_of_row, self.pts_ns,
-            self.packet_pos,
+            self.packet_pos, self.packet_size,
         ):  # fmt: skip
             if array is not None:
                 array.setflags(write=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 import av
 import numpy as np
+from av.bitstream import BitStreamFilterContext
 
 from framefleet.errors import DecodeTimeout, SourceCorrupt, SourceTooLarge
 from framefleet.media.facts import fact_reader
@@ -60,6 +61,8 @@ def read_packets(container: Any, stream: Any, name: str, limits: ScanLimits) -> 
     only(container, stream)
     number = 0
     packets = demuxed(container, stream)
+    if stream.codec_context.codec.canonical_name == "mpeg4":
+        packets = _unpacked(packets, stream)
     while True:
         if number % _LOOK_AT_CLOCK_EVERY == 0:
             limits.deadline.check("reading packets", name)
@@ -82,6 +85,13 @@ def read_packets(container: Any, stream: Any, name: str, limits: ScanLimits) -> 
                 remedy="a larger max_source_frames, or cut the clip",
             )
         yield packet
+
+
+def _unpacked(packets: Iterator[Any], stream: Any) -> Iterator[Any]:
+    """Packed B-VOPs (two VOPs in a packet, then a placeholder, as DivX and Xvid wrote them into AVI) put one by one."""
+    unpack = BitStreamFilterContext("mpeg4_unpack_bframes", stream)
+    for packet in packets:
+        yield from unpack.filter(packet if packet.size else None)
 
 
 def only(container: Any, stream: Any) -> None:

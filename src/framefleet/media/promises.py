@@ -34,7 +34,8 @@ def promise_of(container: Any, stream: Any, file: BinaryIO | None) -> Promise:
     head, num_bytes, last = _ends(file) if file else (b"", 0, b"")
     if kind == "avi":
         is_cut = head[:4] == b"RIFF" and int.from_bytes(head[4:8], "little") + 8 > num_bytes
-        return Promise(max(len(stream.index_entries), stream.frames), is_cut_short=is_cut)
+        num_packets = max(len(stream.index_entries), stream.frames if is_cut else 0)
+        return Promise(num_packets, is_cut_short=is_cut)
     if kind.startswith("matroska"):
         return Promise(end_ns=_tagged_end_ns(stream.metadata), is_cut_short=_is_segment_cut(head, num_bytes))
     return Promise(is_cut_short=kind == "gif" and bool(file) and last != _TRAILER_GIF)

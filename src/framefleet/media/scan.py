@@ -22,9 +22,12 @@ from framefleet.media.probe import MIN_CREDIBLE_FPS, check_pixels, choose_stream
 from framefleet.media.promises import Promise, promise_of
 from framefleet.media.source import VideoSource
 from framefleet.media.timeline import (
+    PTS_ARE_DTS,
+    Epochs,
     find_epochs,
     make_index,
     mark_losses,
+    on_one_clock,
     presentable_rows,
     undecodable,
     why_packets_cannot_tell,
@@ -143,16 +146,23 @@ def _by_packets(walked: _Walked) -> FrameIndex:
     table, info = walked.table, walked.info
     epochs = find_epochs(table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
     broken = undecodable(walked.facts, table.pts, info.codec)
-    rows = presentable_rows(replace(table, facts=walked.facts), epochs.shift, broken)
+    rows = presentable_rows(replace(on_one_clock(table, epochs), facts=walked.facts), broken)
     if not len(rows[0]):
         raise SourceCorrupt("no frame of the clip can be decoded", given=f"{walked.source.name!r}: no clean keyframe")
-    walked.notes.extend(f"timestamps reset at row {np.count_nonzero(rows[0] < start)}" for start in epochs.starts)
+    walked.notes.extend(_resets(epochs, rows[0]))
     return _finish(walked, rows, broken, "packets")
+
+
+def _resets(epochs: Epochs, packets: Int64) -> list[str]:
+    return [f"timestamps reset at row {np.count_nonzero(packets < start)}" for start in epochs.starts]
 
 
 def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
     """Decode everything once, keeping nothing but which packet came out when."""
-    source, info, table, limits = walked.source, walked.info, walked.table, walked.limits
+    source, info, limits = walked.source, walked.info, walked.limits
+    epochs = find_epochs(walked.table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
+    table = on_one_clock(walked.table, epochs)
+    has_pts = table.pts != NO_PTS if reason != PTS_ARE_DTS else np.zeros(len(table), np.bool_)
     origins: list[int] = []
     ticks: dict[int, int | None] = {}
     with open_container(source, limits) as container:
@@ -163,7 +173,7 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
             if not origins:
                 info = describe(container, stream, source, limits, picture)
             origins.append(origin)
-            ticks[origin] = pts if table.pts[origin] != NO_PTS else None
+            ticks[origin] = pts + int(epochs.shift[origin]) if has_pts[origin] and pts is not None else None
     facts = walked.facts.copy()
     facts[[number for number in feed.troubled if 0 <= number < len(facts)]] |= DAMAGED
     broken = _broken_by_decoding(facts, table, info.codec, feed.troubled)
@@ -180,6 +190,7 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
         walked.notes.append(f"the source has no clock: {walked.fps:g} frames per second are assumed")
     seen = replace(walked, info=info, facts=facts)
     rows = np.array(order, np.int64)[kept], times[kept]
+    walked.notes.extend(_resets(epochs, rows[0]))
     lost = broken | ~np.isin(np.arange(len(table)), origins) if is_one_to_one else broken
     return ScannedClip(source, info, _finish(seen, rows, lost, "decoded"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -33,6 +33,9 @@ _FORWARD_JUMP_S = 3600
 """In a live stream a clock that leaps an hour was set anew; files may have such gaps."""
 
 
+PTS_ARE_DTS = "pts are decode times"
+
+
 def why_packets_cannot_tell(table: PacketTable, codec: str, *, has_b_frames: bool) -> str:
     """The reason why presentation order or times are not in the packets, or empty."""
     facts = table.facts
@@ -46,7 +49,7 @@ def why_packets_cannot_tell(table: PacketTable, codec: str, *, has_b_frames: boo
     if not len(starts) or (len(recoveries) and recoveries[0] < starts[0]):
         return "no packet is a clean starting point"
     if has_b_frames and np.any(facts & IS_B) and np.array_equal(table.pts, table.dts):
-        return "pts are decode times"
+        return PTS_ARE_DTS
     return ""
 
 
@@ -135,17 +138,23 @@ def find_epochs(table: PacketTable, time_base: Fraction, *, is_live_format: bool
     return Epochs(shift, tuple(starts[1:]))
 
 
+def on_one_clock(table: PacketTable, epochs: Epochs) -> PacketTable:
+    """The table with every epoch shifted to where it is shown."""
+    pts, dts = (np.where(t != NO_PTS, t + epochs.shift, NO_PTS) for t in (table.pts, table.dts))
+    return replace(table, pts=pts, dts=dts)
+
+
 def _usual_step(pts: Int64) -> int:
     steps = np.diff(np.unique(pts[pts != NO_PTS]))
     return int(np.median(steps)) if len(steps) else 0
 
 
-def presentable_rows(table: PacketTable, shift: Int64, broken: Bool) -> tuple[Int64, Int64]:
+def presentable_rows(table: PacketTable, broken: Bool) -> tuple[Int64, Int64]:
     """(packet of row [N], ticks of row [N]) in presentation order, non-decreasing."""
     ticks = np.where(table.pts != NO_PTS, table.pts, table.dts)
     shown = (table.facts & HIDDEN == 0) & ~table.is_discarded & ~broken & (ticks != NO_PTS)
     packets = np.flatnonzero(shown)
-    ticks = (ticks + shift)[packets]
+    ticks = ticks[packets]
     order = np.lexsort((packets, ticks))
     return packets[order], ticks[order]
 
@@ -207,5 +216,6 @@ def make_index(
         method="decoded" if method == "decoded" else "packets",
         notes=tuple(notes),
         packet_pos=table.pos,
+        packet_size=table.size,
         num_lost=num_lost,
     )

@@ -101,6 +101,7 @@ def test_fewer_frames_than_the_index_says_give_nothing(clip):
            for name in ("packet_pts", "packet_is_keyframe", "packet_is_reference", "packet_of_row")},
         pts_ns=np.append(clip.index.pts_ns, clip.index.end_ns),
         packet_pos=None,
+        packet_size=None,
     )  # fmt: skip
     with pytest.raises(DecodeError, match="stops before"):
         decode(replace(clip, index=longer), [40])

@@ -21,6 +21,7 @@ from framefleet.decode.plan import DecodePlan, SeekGroup
 from framefleet.decode.trust import doubtful
 from framefleet.decode.walk import PacketWalk, require_packets
 from framefleet.media.clip import ScannedClip
+from framefleet.media.facts import reads_packets_of
 from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits
@@ -28,6 +29,10 @@ from framefleet.media.pictures import PictureFeed, origin_of
 
 _ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 """FFmpeg's own VP8 and VP9 decoders leave the alpha plane out."""
+
+
+_KEYFRAMES_TRIED = 3
+_NONE = np.empty(0, np.int64)
 
 
 class PyAvBackend:
@@ -49,7 +54,7 @@ class PyAvBackend:
         started_s = time.monotonic()
         run = _Run(clip, plan, options, limits_of(options))
         run.walk(is_strict=True)
-        if not run.is_given.any():
+        if not run.is_given.any() and run.breaks_standard():
             run.walk(is_strict=False)
         return run.frames(self.name, started_s)
 
@@ -65,6 +70,7 @@ class _Run:
         self._is_shown[clip.index.packet_of_row] = True
         self._data = np.empty((len(self._rows), plan.height, plan.width, 3), np.uint8)
         self.is_given = np.zeros(len(self._rows), np.bool_)
+        self._is_false_start = False
         self._writer = PictureWriter(clip.info, plan.width, plan.height)
         self._is_deinterlacing = options.deinterlace and clip.info.is_interlaced_from_header
         self.stats = DecodeStats(
@@ -80,6 +86,25 @@ class _Run:
             feed = None
             for group in self._plan.groups:
                 feed = self._decode_group(walk, group, feed, is_strict=is_strict)
+                if self._is_false_start:
+                    self._is_false_start = False
+                    feed = self._decode_group(walk, _from_the_first(group), feed, is_strict=is_strict)
+
+    def breaks_standard(self) -> bool:
+        """Whether a strict decoder takes none of some keyframes far apart: then its refusals are no sign of damage."""
+        keyframes = np.flatnonzero(self._clip.index.packet_is_keyframe)
+        if len(keyframes) < 2:
+            return False
+        few = keyframes[np.linspace(0, len(keyframes) - 1, _KEYFRAMES_TRIED).astype(np.int64)]
+        return not any(self._decodes(int(number)) for number in np.unique(few))
+
+    def _decodes(self, keyframe: int) -> bool:
+        with PacketWalk(self._clip, self._limits) as walk:
+            for number, packet in walk.run(SeekGroup(keyframe, keyframe, _NONE, _NONE)):
+                feed = self._new_feed(walk.stream, is_strict=True)
+                came = [*feed.feed(number, packet), *feed.drain(number)]
+                return bool(came) and not feed.troubled
+        return False
 
     def _decode_group(
         self, walk: PacketWalk, group: SeekGroup, feed: PictureFeed | None, *, is_strict: bool
@@ -97,10 +122,12 @@ class _Run:
             self._limits.deadline.check("decoding", self._clip.source.name)
             fed.append(number)
             for origin, picture in feed.feed(number, packet):
+                self._note_false_start(group, origin, picture)
                 self._take(origin, picture, came, deinterlacer)
         require_packets(len(fed), self._clip)
         assert feed is not None
         for origin, picture in feed.drain(fed[-1]):
+            self._note_false_start(group, origin, picture)
             self._take(origin, picture, came, deinterlacer)
         if deinterlacer:
             self._write_all(deinterlacer.drain())
@@ -109,6 +136,14 @@ class _Run:
         self.stats.num_corrupt += feed.num_corrupt
         feed.num_pictures = feed.num_corrupt = 0
         return feed
+
+    def _note_false_start(self, group: SeekGroup, origin: int, picture: Any) -> None:
+        """Containers call packets keyframes that are none; where packets are not read, the decoder tells."""
+        if origin == group.first_packet > 0 and not picture.key_frame and not reads_packets_of(self._clip.info.codec):
+            self._is_false_start = True
+            self.stats.notes.append(
+                f"packet {origin} is no keyframe, whatever the container says: decoded from the first"
+            )
 
     def _with_second_field(self, group: SeekGroup) -> SeekGroup:
         """Where packets may be single fields (then the index was made by decoding), one more is needed at the end."""
@@ -148,6 +183,9 @@ class _Run:
 
     def _withdraw_doubtful(self, group: SeekGroup, feed: PictureFeed, fed: list[int], came: set[int]) -> None:
         index, last = self._clip.index, fed[-1]
+        if self._is_false_start:
+            self.is_given[np.searchsorted(self._rows, group.rows)] = False
+            return
         silent = {number for number in fed if number not in came and self._is_shown[number]}
         if not silent and not feed.troubled:
             return
@@ -167,3 +205,7 @@ class _Run:
         stats.seconds = {"decode": time.monotonic() - started_s - resize_s, "resize": resize_s}
         pictures = self._data if self.is_given.all() else self._data[self.is_given]
         return deliver(self._clip, self._plan.targets.rows, self._rows[self.is_given], pictures, stats)
+
+
+def _from_the_first(group: SeekGroup) -> SeekGroup:
+    return replace(group, first_packet=0, skip_packets=_NONE)
