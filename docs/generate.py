@@ -27,6 +27,7 @@ SETTINGS = {
     "framefleet.decode.pool_settings:PoolSettings": "",
     "framefleet.serve.openai_app:ServeEngineSettings": "serve_engine",
     "framefleet.serve.proxy_settings:ProxySettings": "proxy",
+    "framefleet.serve.fleet_settings:FleetSettings": "fleet",
 }
 """Struct -> its section in settings files and environment variables; empty where it has none of its own."""
 
@@ -36,7 +37,7 @@ def cli_page() -> str:
     root = typer.main.get_command(app)
     intro = "`--help` behind every command says the same, and `--json` works with each of them."
     parts = ["# Command line", intro]
-    for name, command in root.commands.items():
+    for name, command in _commands(root):
         parts.append(f"## framefleet {name}\n\n{inspect.cleandoc(command.help or '')}")
         parts.append(table(["", "", "default"], [_parameter(p) for p in command.params]))
     codes = [[f"`{int(code)}`", meaning] for code, meaning in MEANINGS.items()]
@@ -97,6 +98,13 @@ def table(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines
     )
+
+
+def _commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command by its words, those of groups after their group."""
+    for name, command in group.commands.items():
+        yield above + name, command
+        yield from _commands(command, f"{above}{name} ") if hasattr(command, "commands") else ()
 
 
 def _parameter(parameter: Any) -> list[str]:

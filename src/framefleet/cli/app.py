@@ -16,10 +16,12 @@ from framefleet.cli.demo import demo
 from framefleet.cli.doctor import doctor
 from framefleet.cli.exits import ExitCode, exit_code_of
 from framefleet.cli.export import export
+from framefleet.cli.fleet import fleet
 from framefleet.cli.probe import probe
 from framefleet.cli.proxy import proxy
 from framefleet.cli.render import note, show, show_json, speak_any_encoding
 from framefleet.cli.search import search
+from framefleet.cli.serve import serve
 from framefleet.errors import FramefleetError
 
 app = typer.Typer(
@@ -29,8 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-for command in (demo, probe, decode, caption, search, export, proxy, doctor):
+for command in (demo, probe, decode, caption, search, export, serve, proxy, doctor):
     app.command()(command)
+app.add_typer(fleet)
 
 
 def _show_version(asked: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,23 @@ Store = Annotated[str, typer.Option("--store", metavar="STORE", help="A store of
 Sheet = Annotated[
     Path | None, typer.Option("--sheet", metavar="FILE.png", help="Draw a contact sheet.", show_default=False)
 ]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.", show_default="8080")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No line per request.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder", metavar="DIR", help="The fleet's own: logs, revisions, sockets (FRAMEFLEET_FOLDER).",
+        show_default="~/.local/state/framefleet/fleet",
+    ),
+]  # fmt: skip
+
+
+def log_requests(*, is_quiet: bool) -> None:
+    """Send the log to stderr, with a line per request unless quiet."""
+    from framefleet.telemetry import set_up_logging
+
+    set_up_logging("warning" if is_quiet else "info")
+    logging.getLogger("framefleet.serve.requests").setLevel(logging.WARNING if is_quiet else logging.INFO)
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from framefleet.cli.exits import ExitCode
-from framefleet.cli.options import Json
+from framefleet.cli.options import Json, Port, Quiet, log_requests
 from framefleet.cli.render import note, show, show_json
 
 Upstream = Annotated[
@@ -18,7 +17,6 @@ Upstream = Annotated[
     typer.Option("--upstream", metavar="URL", help="A replica's address; once per replica.", show_default=False),
 ]
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.", show_default="8080")]
 Policy = Annotated[
     str | None, typer.Option(help="least_work, round_robin, random, or a plugin's.", show_default="least_work")
 ]
@@ -31,7 +29,6 @@ Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE.toml", help="Settings, section [proxy].", show_default=False),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No line per request.")]
 
 
 def proxy(
@@ -61,7 +58,7 @@ def proxy(
         "api_keys_file": str(api_keys) if api_keys else None,
     }
     settings = resolve(ProxySettings, "proxy", file=config, flags=flags).value
-    _log_to_stderr(is_quiet=quiet)
+    log_requests(is_quiet=quiet)
     _run(settings, as_json=as_json)
     return ExitCode.OK
 
@@ -86,10 +83,3 @@ def _run(settings: Any, *, as_json: bool) -> None:
         if not served.keys.are_required and settings.host not in ("127.0.0.1", "::1", "localhost"):
             note("anybody who reaches this address may ask; try: --api-keys FILE.toml")
         run_proxy(served, at)
-
-
-def _log_to_stderr(*, is_quiet: bool) -> None:
-    from framefleet.telemetry import set_up_logging
-
-    set_up_logging("warning" if is_quiet else "info")
-    logging.getLogger("framefleet.serve.requests").setLevel(logging.WARNING if is_quiet else logging.INFO)

@@ -13,7 +13,7 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
@@ -171,14 +171,19 @@ async def serve_proxy(proxy: Proxy, at: socket.socket) -> None:
 
 
 def run_proxy(proxy: Proxy, at: socket.socket) -> None:
-    """`serve_proxy` on the fastest event loop there is, in the main thread."""
+    """`serve_proxy` in the main thread."""
+    run_serving(serve_proxy(proxy, at))
+
+
+def run_serving(serving: Coroutine[Any, Any, None]) -> None:
+    """What ends by `serve_proxy`, on the fastest event loop there is, in the main thread."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _let_pass)
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         from uvloop import new_event_loop as factory
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(serve_proxy(proxy, at))
+        runner.run(serving)
 
 
 def _let_pass(*_: object) -> None:

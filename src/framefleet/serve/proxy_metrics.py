@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from framefleet.serve.admission import Admission, Priority
 from framefleet.serve.circuit import CircuitState
 from framefleet.serve.dispatch import Dispatch
+from framefleet.serve.recent import RecentRequests
 from framefleet.serve.replica import ReplicaState
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280)
@@ -22,6 +23,7 @@ class ProxyMetrics:
     """What `/metrics` tells."""
 
     def __init__(self, dispatch: Dispatch, admission: Admission) -> None:
+        self.recent = RecentRequests()
         self._registry = CollectorRegistry()
         self._registry.register(_Standing(dispatch, admission))
         self.requests = self._counter("requests", "Requests that ended", ("replica", "status", "end", "priority"))

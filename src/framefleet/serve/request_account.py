@@ -45,6 +45,9 @@ class RequestAccount:
         metrics.total.labels(priority).observe(total_s)
         metrics.received.inc(self.received_bytes)
         metrics.sent.inc(self.sent_bytes)
+        metrics.recent.add(
+            replica=self.replica, status=self.status, end=self.end, first_byte_s=self.first_byte_s, total_s=total_s
+        )
         for attempt in self.attempts if self.end == "answered" else self.attempts[:-1]:
             metrics.retries.labels(*attempt.rsplit(":", 1)).inc()
         if _log.isEnabledFor(logging.INFO):

@@ -1,0 +1,49 @@
+"""How much memory the processes of a fleet hold, on the host and on the GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from framefleet.units import MIB
+
+_ASK_S = 10
+
+
+def host_bytes(groups: Iterable[int]) -> int:
+    """Of all processes in these process groups: what is theirs alone and their share of the rest (PSS)."""
+    wanted, total = set(groups), 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError, ValueError, IndexError):  # gone meanwhile
+                if int((entry / "stat").read_text().rpartition(")")[2].split()[2]) in wanted:
+                    total += _pss_bytes(entry)
+    return total
+
+
+async def gpu_bytes() -> dict[str, int]:
+    """GPU index -> bytes in use there, by whomever; empty where there is no nvidia-smi that answers."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return {}
+    query = ("--query-gpu=index,memory.used", "--format=csv,noheader,nounits")
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(tool, *query, stdout=pipe, stderr=null)
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _ASK_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return {}
+    rows = [line.split(", ") for line in output.decode().splitlines()]
+    return {row[0]: int(row[1]) * MIB for row in rows if len(row) == 2 and row[1].isdecimal()}
+
+
+def _pss_bytes(entry: Path) -> int:
+    for line in (entry / "smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,92 @@
+"""What the replicas of a fleet share: MPS, and a decode service per GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from framefleet.errors import ReplicaError
+from framefleet.serve.fleet_plan import DecodePlan, FleetPlan, MpsPlan, ProcessPlan
+from framefleet.serve.fleet_settings import FleetSettings
+from framefleet.serve.kept import Kept, Patience, Phase
+from framefleet.serve.mps import MpsDaemon
+from framefleet.serve.run_folder import RunFolder
+
+_MPS_START_S = 30.0
+_DECODE_START_S = 120.0
+_FOR_EVER = 10**9
+_log = logging.getLogger(__name__)
+
+
+class Services:
+    """Of one fleet. One that fails is started again; replicas wait for it or do without, as their loader does."""
+
+    def __init__(self, folder: RunFolder, settings: FleetSettings, *, on_mps_lost: Callable[[], None]) -> None:
+        self._folder, self._settings, self._on_mps_lost = folder, settings, on_mps_lost
+        self.running: list[tuple[ProcessPlan, Kept]] = []
+
+    async def ensure(self, plan: FleetPlan) -> None:
+        """Start those of a plan that do not run yet, MPS first, and wait until they answer.
+
+        Raises ReplicaError when one that was asked for by name (`on`) does not.
+        """
+        for wanted in plan.services:
+            if all(wanted != known for known, _ in self.running):
+                await self._start(wanted)
+
+    async def prune(self, plan: FleetPlan) -> None:
+        """Stop those that the plan has not."""
+        for one in [pair for pair in self.running if pair[0] not in plan.services]:
+            self.running.remove(one)
+            await self._stop(*one)
+
+    async def stop(self) -> None:
+        """All of them, MPS last: it waits for its clients."""
+        while self.running:
+            await self._stop(*self.running.pop())
+
+    async def _start(self, plan: MpsPlan | DecodePlan) -> None:
+        is_mps = isinstance(plan, MpsPlan)
+        patience = Patience(_MPS_START_S if is_mps else _DECODE_START_S, self._settings.stop_s, 0.5, _FOR_EVER)
+        if isinstance(plan, MpsPlan):
+            daemon = MpsDaemon(plan)
+            daemon.make_folders()
+            kept = Kept(
+                plan.name, lambda: plan, self._folder, patience, on_phase=self._on_mps_phase, check=daemon.is_well
+            )
+        else:
+            kept = Kept(plan.name, lambda: plan, self._folder, patience, check=lambda: _answers(plan.socket))
+        self.running.append((plan, kept))
+        kept.start()
+        if await kept.ready_within(_MPS_START_S if is_mps else _DECODE_START_S):
+            return
+        if (self._settings.mps if is_mps else self._settings.decode_service) == "on":
+            raise ReplicaError(f"{plan.name} does not start", given=kept.last_end, remedy=kept.log)
+        _log.warning(
+            "%s does not start (%s); the fleet goes on without it; log: %s", plan.name, kept.last_end, kept.log
+        )
+
+    def _on_mps_phase(self, phase: Phase) -> None:
+        if phase is Phase.STARTING:
+            return
+        for plan, kept in self.running:
+            if not isinstance(plan, MpsPlan):
+                kept.lost.set()
+        self._on_mps_lost()
+
+    async def _stop(self, plan: ProcessPlan, kept: Kept) -> None:
+        if isinstance(plan, MpsPlan):
+            await MpsDaemon(plan).quit()
+        await kept.stop()
+
+
+async def _answers(path: Path) -> bool:
+    """Whether somebody takes connections there."""
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_unix_connection(path), 5)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
