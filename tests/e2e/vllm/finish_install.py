@@ -25,8 +25,8 @@ OPERATORS = (
 def describe_operators() -> None:
     """Declare torchvision's operators in the file that finds its compiled half missing. May be run again."""
     spec = importlib.util.find_spec("torchvision")
-    assert spec and spec.origin, "torchvision is not installed"
-    extension = Path(spec.origin).with_name("extension.py")
+    assert spec is not None, "torchvision is not installed"
+    extension = Path(str(spec.origin)).with_name("extension.py")
     source = extension.read_text()
     if MARK not in source:
         extension.write_text(f"{source}\n\n{OPERATORS}")
@@ -44,4 +44,3 @@ def name_distribution() -> None:
 if __name__ == "__main__":
     describe_operators()
     name_distribution()
-    print("vllm", importlib.metadata.version("vllm"))
