@@ -152,3 +152,14 @@ def test_our_own_server_answers_at_the_length_that_was_asked(send):
     assert [one.error for one in result.measurements] == ["", "", ""]
     assert {one.output_tokens for one in result.measurements} == {90}
     assert len({one.caption_digest for one in result.measurements}) == 1
+
+
+def test_a_load_that_is_cut_waits_for_nobody():
+    server = ChatServer(lanes=4, first_s=0.05)
+    result = run(server, concurrency=4, duration_s=0.5, cut=True)
+    assert result.wall_s < 5
+    assert result.measurements
+    assert {one.error for one in result.measurements} == {""}
+    assert len(result.measurements) < len(server.bodies)  # those in flight are in no figure
+    with pytest.raises(ConfigError, match="cut"):
+        LoadSettings(endpoint="http://x", inputs=("a",), num_requests=1, cut=True)

@@ -7,6 +7,7 @@ says so, since then nothing else in it is about the server.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 import time
@@ -58,6 +59,8 @@ class LoadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """No more than so many. None: until the time is over."""
     duration_s: Annotated[float, Meta(gt=0)] | None = None
     """No request begins later. None: until the requests are done."""
+    cut: bool = False
+    """When `duration_s` is over, break off what is in flight: it is in no figure. False: let it end."""
     timeout_s: Annotated[float, Meta(gt=0)] = 300.0
     """Of one request."""
     fresh: bool = True
@@ -70,6 +73,8 @@ class LoadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         if self.num_requests is None and self.duration_s is None:
             raise ConfigError("a load without end", allowed="num_requests, duration_s or both")
+        if self.cut and self.duration_s is None:
+            raise ConfigError("nothing says when to cut the load off", remedy="duration_s")
 
 
 class ClientCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +150,7 @@ async def run_load(settings: LoadSettings, clips: Sequence[LoadClip] | None = No
         run = _Run(settings, chosen, model, session)
         cpu_s, began_s = time.process_time(), run.began_s
         async with _watched_loop() as late_s:
-            await (run.closed_loop() if settings.rate_per_s is None else run.open_loop(settings.rate_per_s))
+            await run.to_its_end()
         wall_s = time.perf_counter() - began_s
         cpu_share = (time.process_time() - cpu_s) / wall_s
     steady_from_s, steady_to_s = _steady(run.measurements, run.last_start_s, settings)
@@ -172,6 +177,13 @@ class _Run:
         self._id = uuid.uuid4().hex[:12]
         self._question = Question(_fields(settings, model), prompt_text(settings.prompt), is_fresh=settings.fresh)
         self._left = self._in_turn(clips)
+
+    async def to_its_end(self) -> None:
+        """In the way and for the time that the settings say."""
+        rate_per_s, limit_s = self.settings.rate_per_s, self.settings.duration_s if self.settings.cut else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await (self.closed_loop() if rate_per_s is None else self.open_loop(rate_per_s))
 
     async def closed_loop(self) -> None:
         """As many at a time as asked, until there are no more to begin."""
