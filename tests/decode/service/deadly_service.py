@@ -17,7 +17,10 @@ class Deadly:
 
     slots = 4
 
-    async def decode(self, source, options):
+    def isolates(self, options, *, is_suspect):
+        return False
+
+    async def decode(self, source, options, *, is_suspect):
         word, _, rest = source.name.partition(" ")
         if word == "deadly":
             os._exit(9)
@@ -26,7 +29,7 @@ class Deadly:
         return frames_of(options.num_frames or 4)
 
     def figures(self):
-        return Figures(1, 0, 0, 0.0, 0, 0, ())
+        return Figures(1, 0, 0, 0.0, 0, 0, 0, ())
 
 
 async def serve(listener):

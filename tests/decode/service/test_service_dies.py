@@ -108,13 +108,16 @@ def scripted(tmp_path):
 
 def test_only_those_whose_turn_had_come_are_suspects(scripted):
     end = [Started(), Failure(Problem("SourceCorrupt", "is damaged"))]
-    _, asks, client = scripted([], [], [], [Again()], [Started(), Again()], [Started()], end)
-    with pytest.raises(SourceCorrupt, match="is damaged"):
-        client.decode(named("good"))
-    assert [ask.is_suspect for ask in asks] == [False] * 6 + [True]
+    innocent = [[], [Again()], [Started(), Again()], [Started(is_isolated=True)]]
+    _, asks, client = scripted(*innocent, [Started()], *innocent, end, end)
+    for _ in range(2):
+        with pytest.raises(SourceCorrupt, match="is damaged"):
+            client.decode(named("good"))
+    assert [ask.is_suspect for ask in asks] == [False] * 5 + [True] * 6
 
 
 def test_patience_ends(deadly):
+    deadly.client.decode(named("first"), FEW)
     client = ServiceClient(deadly.client.path, patience_s=1.0)
     with pytest.raises(DecodeTimeout, match="no answer in time"):
         client.decode(named("slow 60"))

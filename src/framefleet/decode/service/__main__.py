@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import resource
 import signal
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import msgspec
 
+from framefleet.decode.backends.pynvvideocodec import shared_backend
+from framefleet.decode.choose import nvdec_is_here
 from framefleet.decode.pool import DecodePool
 from framefleet.decode.service.client import ServiceClient, ServiceUnreachable
-from framefleet.decode.service.served import Served, ServedPool
+from framefleet.decode.service.served import Served, ServedPool, ServedSilicon
 from framefleet.decode.service.server import DecodeService
 from framefleet.errors import ConfigError, FramefleetError
 from framefleet.telemetry import set_up_logging
@@ -25,6 +28,7 @@ from framefleet.units import GIB, parse_bytes
 
 DEFAULT_BUDGET_BYTES = 4 * GIB
 _BACKLOG = 1024
+_LOOK_S = 1.0
 _LONGEST_PATH_BYTES = 100
 """`sun_path` has 108, and the name it is bound under first is a little longer."""
 
@@ -50,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cpu-workers", type=int, help="decode processes (default: one for each usable core)")
     parser.add_argument(
         "--budget", type=parse_bytes, default=DEFAULT_BUDGET_BYTES, metavar="SIZE",
-        help="bytes of finished frames that no client has dropped, of all clients together (default: 4 GiB)",
+        help="bytes of finished frames that no client has dropped, of all clients together; with --gpu for those of the"
+        " CPU and those of NVDEC each (default: 4 GiB)",
     )  # fmt: skip
     parser.add_argument("--until-stdin-closes", action="store_true", help="end also when standard input closes")
     parser.add_argument("--stats", action="store_true", help="print how the service at the socket is, as JSON")
@@ -63,13 +68,27 @@ def _run(asked: argparse.Namespace) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every clip whose frames are kept holds a few
     with _opened(asked) as served, _listening(asked.socket) as listener:
         asyncio.run(_serve(served, listener, asked))
+        if served.figures().hung:
+            asked.socket.unlink(missing_ok=True)
+            os._exit(1)  # a thread that hangs in the driver cannot be waited for
     return 0
 
 
 @contextmanager
 def _opened(asked: argparse.Namespace) -> Iterator[Served]:
     with DecodePool(workers=asked.cpu_workers, max_bytes_in_flight=asked.budget) as pool:
-        yield ServedPool(pool)
+        if not asked.gpu:
+            yield ServedPool(pool)
+            return
+        if not nvdec_is_here():
+            raise ConfigError(
+                "there is no NVDEC here", given=f"--gpu {asked.gpu}", remedy="without --gpu, or `framefleet doctor`"
+            )
+        served = ServedSilicon(pool, shared_backend())
+        try:
+            yield served
+        finally:
+            served.close()
 
 
 async def _serve(served: Served, listener: socket.socket, asked: argparse.Namespace) -> None:
@@ -78,7 +97,16 @@ async def _serve(served: Served, listener: socket.socket, asked: argparse.Namesp
         loop.add_signal_handler(number, stop.set)
     if asked.until_stdin_closes:
         loop.add_reader(sys.stdin.fileno(), stop.set)  # nobody writes there: readable is closed
-    await DecodeService(served, gpu=asked.gpu).serve(listener, stop)
+    watch = asyncio.create_task(_stop_when_hung(served, stop))
+    await DecodeService(served, room_bytes=asked.budget if asked.gpu else None, gpu=asked.gpu).serve(listener, stop)
+    watch.cancel()
+
+
+async def _stop_when_hung(served: Served, stop: asyncio.Event) -> None:
+    while not served.figures().hung:
+        await asyncio.sleep(_LOOK_S)
+    logging.getLogger(__name__).error("NVDEC did not come back from a clip: this service ends, to be started anew")
+    stop.set()
 
 
 @contextmanager

@@ -30,16 +30,17 @@ from framefleet.decode.service.protocol import (
     Failure,
     FromService,
     ServiceStats,
+    Started,
 )
 from framefleet.errors import DecoderLost, DecodeTimeout, DeviceError
 from framefleet.media.limits import Deadline
 from framefleet.media.source import VideoSource
 
 MAX_DEATHS = 2
-"""A clip that a service died at so often is refused."""
+"""A clip that a service died at so often is refused. (After the first it is decoded in a worker, if it may be.)"""
 _RETRY_S = 0.05
 _STATS_TIMEOUT_S = 5.0
-_MAX_KILLERS = 10_000
+_MAX_REMEMBERED = 10_000
 
 
 class ServiceUnreachable(DeviceError):
@@ -66,7 +67,7 @@ class ServiceClient:
         self._patience_s = patience_s
         self._grace_s = grace_s
         self._away_since_s: float | None = None
-        self._killers: dict[str, None] = {}
+        self._deaths: dict[str, int] = {}
         self._changing = threading.Lock()
 
     def decode(self, source: Source, options: DecodeOptions | None = None) -> DecodedFrames:
@@ -75,21 +76,18 @@ class ServiceClient:
         Raises what it raises; DecodeTimeout when `patience_s` is over; DecoderLost for a clip that killed the service
         MAX_DEATHS times; ServiceUnreachable when there is none for longer than the grace.
         """
-        clip, clock, deaths = VideoSource.of(source), Deadline(self._patience_s), 0
-        if clip.name in self._killers:
-            raise _quarantined(clip)
+        clip, clock = VideoSource.of(source), Deadline(self._patience_s)
         with _as_file(clip) as file:
             bare = dataclasses.replace(clip, content=None) if file is not None else clip
-            while True:
+            while (deaths := self._deaths.get(clip.name, 0)) < MAX_DEATHS:
                 ask = Ask(sendable(bare), options or DecodeOptions(), is_suspect=deaths > 0)
                 try:
                     return self._ask(ask, file, clip, clock)
                 except _ServiceGone as gone:
-                    deaths += gone.was_at_it
-                if deaths >= MAX_DEATHS:
-                    self._remember_killer(clip)
-                    raise _quarantined(clip)
+                    if gone.was_at_it:
+                        self._note_death(clip)
                 time.sleep(_RETRY_S)
+        raise _quarantined(clip)
 
     def stats(self, timeout_s: float = _STATS_TIMEOUT_S) -> ServiceStats:
         """How the service is. Raises ServiceUnreachable."""
@@ -145,11 +143,12 @@ class ServiceClient:
             remedy="start it (python -m framefleet.decode.service --socket ...), or look why it does not stay up",
         )
 
-    def _remember_killer(self, clip: VideoSource) -> None:
+    def _note_death(self, clip: VideoSource) -> None:
+        """The service died at the clip; remembered also for later requests."""
         with self._changing:
-            self._killers[clip.name] = None
-            while len(self._killers) > _MAX_KILLERS:
-                del self._killers[next(iter(self._killers))]
+            self._deaths[clip.name] = self._deaths.get(clip.name, 0) + 1
+            while len(self._deaths) > _MAX_REMEMBERED:
+                del self._deaths[next(iter(self._deaths))]
 
 
 def _converse(
@@ -167,7 +166,7 @@ def _converse(
                 raise reply.problem.error(clip.name)
             if isinstance(reply, Again):
                 raise _ServiceGone(was_at_it=False)
-            was_at_it = True
+            was_at_it = isinstance(reply, Started) and not reply.is_isolated
     except ConnectionError:
         pass
     raise _ServiceGone(was_at_it=was_at_it)

@@ -20,7 +20,7 @@ class Ask(msgspec.Struct, tag="ask"):
     source: VideoSource
     options: DecodeOptions
     is_suspect: bool = False
-    """A service died while it was at this clip: no second suspect is decoded at the same time."""
+    """A service died while it was at this clip."""
 
 
 class AskStats(msgspec.Struct, tag="ask_stats"):
@@ -29,6 +29,9 @@ class AskStats(msgspec.Struct, tag="ask_stats"):
 
 class Started(msgspec.Struct, tag="started"):
     """The clip's turn has come."""
+
+    is_isolated: bool = False
+    """In a worker of its own: if the service dies now, it is not by this clip."""
 
 
 class Answer(msgspec.Struct, tag="answer"):
@@ -85,6 +88,8 @@ class ServiceStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     budget_waited_s: float
     workers_lost: int
     quarantined: int
+    hung: int
+    """Decodes that NVDEC did not come back from. The service ends because of them, to be started anew."""
     silicon: tuple[Silicon, ...]
 
     def prometheus(self) -> str:

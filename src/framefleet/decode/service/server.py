@@ -32,19 +32,25 @@ from framefleet.decode.service.served import Served
 from framefleet.decode.service.turns import Turns
 from framefleet.errors import DecoderLost
 from framefleet.media.source import VideoSource
+from framefleet.vram.budget import Lease, MemoryBudget
 
 _LOG = logging.getLogger(__name__)
 _ACCEPT_PAUSE_S = 0.1
+_ROOM_TIMEOUT_S = 600.0
 _CREDENTIALS = struct.Struct("3i")
 """Linux `struct ucred`: process, user, group."""
 
 
 class DecodeService:
-    """Answers connections to one socket. Belongs to one event loop."""
+    """Answers connections to one socket. Belongs to one event loop.
 
-    def __init__(self, served: Served, *, gpu: str = "") -> None:
+    `room_bytes` bounds the frames that had to be copied into shared memory (NVDEC's) and that clients still map.
+    """
+
+    def __init__(self, served: Served, *, room_bytes: int | None = None, gpu: str = "") -> None:
         self._served = served
         self._gpu = gpu
+        self._room = MemoryBudget(room_bytes, name="room for NVDEC's frames in shared memory") if room_bytes else None
         self._turns = Turns(served.slots)
         self._one_suspect = asyncio.Lock()
         self._talks: set[asyncio.Task[None]] = set()
@@ -63,6 +69,12 @@ class DecodeService:
 
     def stats(self) -> ServiceStats:
         """A look at the service."""
+        figures, room = asdict(self._served.figures()), self._room
+        if room is not None:
+            figures["budget_bytes"] += room.total_bytes
+            figures["budget_held_bytes"] += room.held_bytes
+            figures["budget_waiting"] += room.num_waiting
+            figures["budget_waited_s"] += room.stats.waited_s
         return ServiceStats(
             pid=os.getpid(),
             uptime_s=time.monotonic() - self._started_s,
@@ -74,8 +86,7 @@ class DecodeService:
             done=self._counts["done"],
             failed=self._counts["failed"],
             cancelled=self._counts["cancelled"],
-            **{name: value for name, value in asdict(self._served.figures()).items() if name != "silicon"},
-            silicon=self._served.figures().silicon,
+            **figures | {"silicon": self._served.figures().silicon},
         )
 
     async def _accept(self, listener: socket.socket) -> None:
@@ -110,7 +121,7 @@ class DecodeService:
         """Decode, unless the client goes; then keep the frames until it drops them."""
         client = _process_of(link)
         self._clients[client] += 1
-        kept: list[DecodedFrames] = []
+        kept: list[Any] = []
         gone = asyncio.create_task(_until_readable(link))  # a client says nothing more: this is its end
         work = asyncio.create_task(self._work(link, ask, files, client, kept))
         try:
@@ -129,6 +140,9 @@ class DecodeService:
             gone.cancel()
             work.cancel()
             await asyncio.gather(gone, work, return_exceptions=True)
+            for lease in kept:
+                if isinstance(lease, Lease):
+                    lease.release()
             kept.clear()
             self._clients[client] -= 1
             if not self._clients[client]:
@@ -142,37 +156,40 @@ class DecodeService:
             self._frames_held -= 1
 
     async def _work(
-        self, link: socket.socket, ask: Ask, files: list[wire.SharedFile], client: int, kept: list[DecodedFrames]
+        self, link: socket.socket, ask: Ask, files: list[wire.SharedFile], client: int, kept: list[Any]
     ) -> None:
-        """Send the answer. Frames that lie in the very memory the client maps are left in `kept`."""
+        """Send the answer. What must live as long as the client keeps the frames is left in `kept`."""
         source = _readable_source(ask.source, files)
-        async with self._one_suspect if ask.is_suspect else nullcontext(), self._turns.turn(client):
-            wire.send(link, Started())
+        is_isolated = self._served.isolates(ask.options, is_suspect=ask.is_suspect)
+        alone = self._one_suspect if ask.is_suspect and not is_isolated else nullcontext()
+        async with alone, self._turns.turn(client):
+            wire.send(link, Started(is_isolated))
             try:
-                frames = await self._served.decode(source, ask.options)
-                await _send_frames(link, frames)
+                frames = await self._served.decode(source, ask.options, is_suspect=ask.is_suspect)
+                await self._send_frames(link, frames, kept)
+                self._counts["done"] += 1
             except (OSError, asyncio.CancelledError):
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the client must hear of it
                 self._counts["failed"] += 1
                 wire.send(link, Failure(Problem.of(error)))
-            else:
-                self._counts["done"] += 1
-                kept.append(frames)
             finally:
                 files.clear()  # the clip is done with, long before its frames are
 
-
-async def _send_frames(link: socket.socket, frames: DecodedFrames) -> None:
-    """On a thread: frames that do not lie in shared memory yet are copied there."""
-    files: list[int] = []
-    packing = asyncio.get_running_loop().run_in_executor(None, wire.encode, sendable(frames), files)
-    try:
-        packed = await asyncio.shield(packing)
-    except asyncio.CancelledError:
-        packing.add_done_callback(lambda _: wire.close_files(files))
-        raise
-    wire.send(link, Answer(msgspec.Raw(packed)), files)
+    async def _send_frames(self, link: socket.socket, frames: DecodedFrames, kept: list[Any]) -> None:
+        """Frames that do not lie in shared memory (NVDEC's) are copied there, on a thread, and charged for it."""
+        if wire.mapping_of(frames.data) is not None:
+            kept.append(frames)
+        elif self._room is not None:
+            kept.append(await self._room.lease_async(frames.data.nbytes, timeout_s=_ROOM_TIMEOUT_S))
+        files: list[int] = []
+        packing = asyncio.get_running_loop().run_in_executor(None, wire.encode, sendable(frames), files)
+        try:
+            packed = await asyncio.shield(packing)
+        except asyncio.CancelledError:
+            packing.add_done_callback(lambda _: wire.close_files(files))
+            raise
+        wire.send(link, Answer(msgspec.Raw(packed)), files)
 
 
 def _readable_source(source: VideoSource, files: list[wire.SharedFile]) -> VideoSource:
