@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from framefleet.bench.diagnose import Evidence, Stage, StageReading, diagnose, nvdec_advice
+from framefleet.bench.diagnose import Evidence, Lanes, Stage, StageReading, diagnose, nvdec_advice
 from framefleet.bench.stats import Interval
 from framefleet.bench.stub_fleet import observe, plant
 
@@ -148,3 +148,29 @@ def test_advice_on_planted_fleets():
     assert found["cpu_decode"] == {"try it": 10}
     assert found["generation"]["try it"] == 0
     assert found["generation"]["leave it"] >= 8
+
+
+GPU = Lanes("GPU", {"vision_prefill": 0.35, "generation": 0.62})
+
+
+def test_of_shared_lanes_the_large_parts_are_named_largest_first():
+    gains = evidence({"proxy": 0.1, "cpu_decode": 0.4}, one_token=Interval(1.6, 1.5, 1.7))
+    verdict = diagnose(msgspec.structs.replace(gains, shared=(GPU,)))
+    assert verdict.bottlenecks == ("generation", "vision_prefill")
+    assert (verdict.next_stage, verdict.gain_at_most) == ("cpu_decode", pytest.approx(1.5))
+    mostly = msgspec.structs.replace(gains, shared=(Lanes("GPU", {"vision_prefill": 0.1, "generation": 0.87}),))
+    assert diagnose(mostly).bottlenecks == ("generation",)
+
+
+def test_shared_lanes_that_an_ablation_leaves_alone_cannot_be_full_where_it_gains():
+    gains = evidence({"proxy": 0.1}, decoded_before=Interval(0.5, 0.4, 0.6))
+    verdict = diagnose(msgspec.structs.replace(gains, shared=(GPU,)))
+    assert verdict.reason.startswith("not clear: decoded_before gains 40% or more, and GPU")
+
+
+def test_more_in_flight_that_gains_means_too_few_also_where_something_could_not_be_read():
+    verdict = diagnose(evidence({"transfer": None, "generation": 0.6}, more_in_flight=Interval(0.5, 0.4, 0.6)))
+    assert verdict.bottlenecks == ("client",)
+    assert verdict.unread == ("transfer",)
+    busy = diagnose(evidence({"generation": 0.97}, more_in_flight=Interval(0.5, 0.4, 0.6)))
+    assert not busy.clear

@@ -11,6 +11,7 @@ slots whose holders are all being served are a cause.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -21,18 +22,22 @@ Stage = Literal[
     "client", "proxy", "fetch", "cpu_decode", "nvdec", "preprocess", "transfer", "kv_cache", "vision_prefill",
     "generation",
 ]  # fmt: skip
-Ablation = Literal["decoded_before", "one_token", "half_frames"]
-"""The same requests with frames decoded before the clock starts, with one output token, with every second frame."""
+Ablation = Literal["decoded_before", "one_token", "half_frames", "more_in_flight"]
+"""The same requests with frames decoded before the clock starts, with one output token, with every second frame, and
+twice as many at a time."""
 
+REQUIRED: tuple[Ablation, ...] = ("decoded_before", "one_token", "half_frames")
 TAKES_AWAY: dict[Ablation, frozenset[Stage]] = {
     "decoded_before": frozenset({"fetch", "cpu_decode", "nvdec"}),
     "one_token": frozenset({"generation"}),
     "half_frames": frozenset(),
+    "more_in_flight": frozenset(),
 }
 EASES: dict[Ablation, frozenset[Stage]] = {
     "decoded_before": frozenset({"fetch", "cpu_decode", "nvdec"}),
     "one_token": frozenset({"generation", "kv_cache"}),
-    "half_frames": frozenset({"cpu_decode", "nvdec", "preprocess", "transfer", "vision_prefill", "kv_cache"}),
+    "half_frames": frozenset({"fetch", "cpu_decode", "nvdec", "preprocess", "transfer", "vision_prefill", "kv_cache"}),
+    "more_in_flight": frozenset(),
 }
 """Stages that an ablation makes cheaper at all; every other stage it leaves as it is."""
 INSIDE_KV: tuple[Stage, ...] = ("vision_prefill", "generation")
@@ -45,6 +50,10 @@ WAITING_INSIDE = 0.20
 """Full KV slots are a symptom from this share of their holding time spent waiting."""
 IDLE_WAIT = 0.10
 """Below this share of waiting in the whole time, requests find every stage free."""
+LARGE_PART = 0.30
+"""Of the time of lanes that several stages share, those with this part or more are named."""
+TOO_WIDE = 3.0
+"""An ablation whose interval spans more than this ratio of rates says nothing, and is to be measured for longer."""
 SLACK = 0.05
 """By how much a gain may pass a bound before the readings are called contradictory."""
 
@@ -60,13 +69,41 @@ class StageReading(msgspec.Struct, frozen=True, kw_only=True):
     """Mean time in it, without that wait; for `kv_cache` the time from grant to release."""
 
 
+class Lanes(msgspec.Struct, frozen=True):
+    """Lanes that several stages share (a GPU, the cores of a machine): the share of its time that each takes."""
+
+    name: str
+    busy: dict[Stage, float]
+
+    @property
+    def utilisation(self) -> float:
+        """Of the lanes as a whole."""
+        return sum(self.busy.values())
+
+    def large_parts(self) -> list[Stage]:
+        """The stages that take most of it, largest first."""
+        least = LARGE_PART * self.utilisation
+        return sorted((s for s, busy in self.busy.items() if busy >= least), key=lambda stage: -self.busy[stage])
+
+    def relief(self, ablation: Ablation) -> float:
+        """What these lanes could carry more if the ablation were the only change; infinite where it empties them."""
+        left = sum(busy for stage, busy in self.busy.items() if stage not in TAKES_AWAY[ablation])
+        return self.utilisation / left - 1 if left > 0 else math.inf
+
+    def is_eased_by(self, ablation: Ablation) -> bool:
+        """Whether it has less to do there."""
+        return not EASES[ablation].isdisjoint(self.busy)
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """A run with requests waiting, and what each ablation gained in requests/s. Stages not on the path are left out."""
 
     total_s: float
     """Mean time of a request."""
     stages: dict[Stage, StageReading]
+    """A stage in shared lanes is counted there; its own utilisation is that of lanes which it has to itself, if any."""
     ablations: dict[Ablation, Interval]
+    shared: tuple[Lanes, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,34 +132,38 @@ class NvdecAdvice(msgspec.Struct, frozen=True):
 
 def diagnose(evidence: Evidence) -> Verdict:
     """Name what limits, or say why it is not clear and what to measure next."""
-    unread = tuple(stage for stage, reading in evidence.stages.items() if reading.utilisation is None)
-    if missing := [ablation for ablation in TAKES_AWAY if ablation not in evidence.ablations]:
+    unread = _unread(evidence)
+    if missing := [ablation for ablation in REQUIRED if ablation not in evidence.ablations]:
         return Verdict(bottlenecks=(), reason=f"not clear: not measured yet: {', '.join(missing)}", unread=unread)
-    shares = _causes(evidence)
-    busiest = max(shares, key=lambda stage: shares[stage], default=None)
-    if busiest is None or shares[busiest] < SATURATED:
-        return _nothing_saturated(evidence, shares, unread)
-    named = [stage for stage in shares if shares[stage] >= max(SATURATED, NEXT_TO_TOP * shares[busiest])]
-    named.sort(key=lambda stage: -shares[stage])
-    others = {stage: share for stage, share in shares.items() if stage not in named}
+    if wide := [name for name in REQUIRED if not _is_narrow(evidence.ablations[name])]:
+        reason = f"not clear: too few answers to tell what {', '.join(wide)} gains; give it more time"
+        return Verdict(bottlenecks=(), reason=reason, unread=unread)
+    lanes = sorted(_causes(evidence), key=lambda one: -one.utilisation)
+    if not lanes or lanes[0].utilisation < SATURATED:
+        return _nothing_saturated(evidence, lanes, unread)
+    least = max(SATURATED, NEXT_TO_TOP * lanes[0].utilisation)
+    named = [one for one in lanes if one.utilisation >= least]
+    others = [one for one in lanes if one.utilisation < least]
     if broken := contradiction(evidence, named, others):
         return Verdict(bottlenecks=(), reason=f"not clear: {broken}", unread=unread)
     return _named(evidence, named, others, unread)
 
 
-def contradiction(evidence: Evidence, named: list[Stage], others: dict[Stage, float]) -> str | None:
-    """Which ablation speaks against the named stages, in words; None when none does."""
+def contradiction(evidence: Evidence, named: list[Lanes], others: list[Lanes]) -> str | None:
+    """Which ablation speaks against the named lanes, in words; None when none does."""
+    room = 1 / max((one.utilisation for one in others), default=1.0) - 1
     for ablation, gain in evidence.ablations.items():
-        for stage in named:
-            share = evidence.stages[stage].utilisation
-            if share and stage not in EASES[ablation] and gain.low > 1 / share - 1 + SLACK:
+        for one in named:
+            allowed = 1 / min(one.utilisation, 1.0) - 1
+            if not one.is_eased_by(ablation) and gain.low > allowed + SLACK:
                 return (
-                    f"{ablation} gains {gain.low:.0%} or more, and {stage}, busy {share:.0%} of the time, "
-                    f"allows {1 / share - 1:.0%}"
+                    f"{ablation} gains {gain.low:.0%} or more, and {one.name}, busy {one.utilisation:.0%} of the time, "
+                    f"allows {allowed:.0%}"
                 )
-        room = 1 / max(others.values(), default=1.0) - 1
-        if TAKES_AWAY[ablation].issuperset(named) and room > 4 * SLACK and gain.high < SLACK:
-            return f"{ablation} takes away {' and '.join(named)} and gains nothing, where {room:.0%} were expected"
+        expected = min(room, *(one.relief(ablation) for one in named))
+        if expected > 4 * SLACK and gain.high < SLACK:
+            names = " and ".join(one.name for one in named)
+            return f"{ablation} takes away {names} and gains nothing, where {expected:.0%} were expected"
     return None
 
 
@@ -139,42 +180,61 @@ def nvdec_advice(evidence: Evidence, smallest_effect: float) -> NvdecAdvice | No
     return NvdecAdvice(at_most, "try it" if at_most.low >= smallest_effect else "not clear")
 
 
-def _causes(evidence: Evidence) -> dict[Stage, float]:
-    """Shares of use, without the KV cache where its being full is a symptom."""
-    shares = {stage: r.utilisation for stage, r in evidence.stages.items() if r.utilisation is not None}
+def _is_narrow(gain: Interval) -> bool:
+    return (1 + gain.high) <= TOO_WIDE * (1 + gain.low)
+
+
+def _unread(evidence: Evidence) -> tuple[Stage, ...]:
+    shared = {stage for one in evidence.shared for stage in one.busy}
+    return tuple(s for s, reading in evidence.stages.items() if reading.utilisation is None and s not in shared)
+
+
+def _causes(evidence: Evidence) -> list[Lanes]:
+    """Everything that can limit, without the KV cache where its being full is a symptom."""
+    own = {stage: r.utilisation for stage, r in evidence.stages.items() if r.utilisation is not None}
     slots = evidence.stages.get("kv_cache")
-    if slots is not None and shares.get("kv_cache", 0.0) > 0:
+    if slots is not None and own.get("kv_cache", 0.0) > 0:
         waiting_s = sum(evidence.stages[stage].wait_s for stage in INSIDE_KV if stage in evidence.stages)
-        gpu_is_full = any(shares.get(stage, 0.0) >= SATURATED for stage in INSIDE_KV)
+        shared = [one.utilisation for one in evidence.shared if not set(INSIDE_KV).isdisjoint(one.busy)]
+        gpu_is_full = max([0.0, *shared, *(own.get(stage, 0.0) for stage in INSIDE_KV)]) >= SATURATED
         if gpu_is_full and waiting_s >= WAITING_INSIDE * slots.service_s:
-            del shares["kv_cache"]
-    return shares
+            del own["kv_cache"]
+    return [*(Lanes(stage, {stage: share}) for stage, share in own.items()), *evidence.shared]
 
 
-def _nothing_saturated(evidence: Evidence, shares: dict[Stage, float], unread: tuple[Stage, ...]) -> Verdict:
+def _nothing_saturated(evidence: Evidence, lanes: list[Lanes], unread: tuple[Stage, ...]) -> Verdict:
+    """`lanes`: busiest first."""
+    doubled = evidence.ablations.get("more_in_flight")
+    said = f"{lanes[0].name}, the busiest, is at {lanes[0].utilisation:.0%}" if lanes else "no stage was read"
+    after = lanes[0].large_parts()[0] if lanes and lanes[0].utilisation > 0 else None
+    if doubled is not None and doubled.low > SLACK:
+        reason = f"client: twice as many requests in flight gain {doubled.estimate:.0%} ({said}): too few are in flight"
+        return Verdict(bottlenecks=("client",), reason=reason, next_stage=after, unread=unread)
     if unread:
-        reason = f"not clear: nothing that was read is always busy, and {', '.join(unread)} could not be read"
+        reason = f"not clear: nothing that was read is always busy ({said}), and {', '.join(unread)} could not be read"
         return Verdict(bottlenecks=(), reason=reason, unread=unread)
     waiting_s = sum(reading.wait_s for reading in evidence.stages.values())
-    busiest = max(shares, key=lambda stage: shares[stage], default=None)
-    if busiest is not None and waiting_s < IDLE_WAIT * evidence.total_s:
-        reason = f"client: requests find every stage free ({busiest}, the busiest, is at {shares[busiest]:.0%})"
-        return Verdict(bottlenecks=("client",), reason=reason + ": too few are in flight", next_stage=busiest)
-    near = f"{busiest} is nearest with {shares[busiest]:.0%}" if busiest else "no stage was read"
-    return Verdict(bottlenecks=(), reason=f"not clear: no stage is always busy ({near}); try more requests in flight")
+    if lanes and waiting_s < IDLE_WAIT * evidence.total_s:
+        reason = f"client: requests find every stage free ({said}): too few are in flight"
+        return Verdict(bottlenecks=("client",), reason=reason, next_stage=after)
+    return Verdict(bottlenecks=(), reason=f"not clear: no stage is always busy ({said}); try more requests in flight")
 
 
-def _named(evidence: Evidence, named: list[Stage], others: dict[Stage, float], unread: tuple[Stage, ...]) -> Verdict:
-    said = ", ".join(
-        f"{stage} (busy {evidence.stages[stage].utilisation:.0%}, wait {evidence.stages[stage].wait_s:.3g} s)"
-        for stage in named
-    )
+def _named(evidence: Evidence, named: list[Lanes], others: list[Lanes], unread: tuple[Stage, ...]) -> Verdict:
     gains = ", ".join(f"{ablation} {gain.estimate:+.0%}" for ablation, gain in evidence.ablations.items())
-    after = max(others, key=lambda stage: others[stage], default=None)
+    after = others[0] if others and others[0].utilisation > 0 else None
     return Verdict(
-        bottlenecks=tuple(named),
-        reason=f"{said}; ablations: {gains}",
-        next_stage=after,
-        gain_at_most=None if after is None or others[after] <= 0 else 1 / others[after] - 1,
+        bottlenecks=tuple(dict.fromkeys(stage for one in named for stage in one.large_parts())),
+        reason=f"{', '.join(_said(one, evidence) for one in named)}; ablations: {gains}",
+        next_stage=None if after is None else after.large_parts()[0],
+        gain_at_most=None if after is None else 1 / after.utilisation - 1,
         unread=unread,
     )
+
+
+def _said(one: Lanes, evidence: Evidence) -> str:
+    if len(one.busy) > 1:
+        parts = ", ".join(f"{stage} {one.busy[stage]:.0%}" for stage in one.large_parts())
+        return f"{one.name} (busy {one.utilisation:.0%}: {parts})"
+    waits = evidence.stages[next(iter(one.busy))].wait_s
+    return f"{one.name} (busy {one.utilisation:.0%}, wait {waits:.3g} s)"

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from framefleet.bench.gauges import Series
 from framefleet.bench.stats import percentile
 from framefleet.errors import ConfigError
 
@@ -129,6 +130,10 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     measurements: tuple[Measurement, ...]
     gauges: dict[str, float] = {}
     """What was read beside it: shares of use, peak bytes, preemptions, the cache hit rate ..."""
+    phases_s: dict[str, dict[str, float]] = {}
+    """Phase -> mean, p50, p95, p99 (seconds), as the servers and the client counted them."""
+    series: Series | None = None
+    """The gauges over time."""
 
     @property
     def error_share(self) -> float:

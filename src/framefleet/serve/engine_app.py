@@ -124,7 +124,7 @@ async def _question(chat: ChatRequest, served: ServedEngine, spent: _Spent) -> Q
     finally:
         served.metrics.reading(-1)
     spent.media_s = time.perf_counter() - started_s
-    served.metrics.read(spent.media_s)
+    served.metrics.read(spent.media_s, frames.stats.seconds)
     return Question(turns=chat.turns, frames=frames, generation=chat.generation, schema=chat.schema)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from framefleet.engine.asking import AskingCaptioner
@@ -12,6 +14,8 @@ FIRST_TOKEN_S = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
 )  # fmt: skip
 """Bucket bounds as vLLM's."""
+SPANS = ("fetch", "probe", "decode", "resize", "preprocess")
+"""Phases of a clip before the model, as `framefleet:PHASE_seconds`."""
 _LABELS = ("model_name", "engine")
 
 
@@ -33,7 +37,11 @@ class EngineMetrics:
             "vllm:request_success", "Answers", (*_LABELS, "finished_reason"), registry=self._registry
         )
         self._requests = Counter("framefleet:requests", "Responses", (*_LABELS, "status"), registry=self._registry)
-        self._media = self._histogram("framefleet:media_seconds", "To read and decode the clip", LATENCY_S)
+        self._media = self._histogram("framefleet:media_seconds", "To read and decode the clip, and waiting", LATENCY_S)
+        self._spans = {
+            phase: self._histogram(f"framefleet:{phase}_seconds", f"{phase.capitalize()} of the clip", FIRST_TOKEN_S)
+            for phase in SPANS
+        }
         self._first_token = self._histogram(
             "vllm:time_to_first_token_seconds", "From the request to its first token", FIRST_TOKEN_S
         )
@@ -47,15 +55,18 @@ class EngineMetrics:
         """One more (+1) or fewer (-1) request is having its clip read."""
         self._reading.inc(change)
 
-    def read(self, seconds: float) -> None:
-        """A clip is read and decoded."""
+    def read(self, seconds: float, phases_s: Mapping[str, float]) -> None:
+        """A clip is read and decoded. `phases_s`: what a decoder did of it (DecodeStats.seconds), without waiting."""
         self._media.observe(seconds)
+        for phase in SPANS[:-1]:
+            self._spans[phase].observe(phases_s.get(phase, 0.0))
 
     def answered(self, answer: Answer, *, media_s: float, total_s: float) -> None:
         """An answer is complete."""
         seconds = answer.seconds
         prefill_s, generate_s = seconds.get("prefill", 0.0), seconds.get("generate", 0.0)
         queue_s = seconds.get("queue", 0.0)
+        self._spans["preprocess"].observe(seconds.get("preprocess", 0.0))
         self._success.labels(*self._values, answer.finish_reason).inc()
         self._prompt_tokens.inc(answer.prompt_tokens)
         self._generation_tokens.inc(answer.completion_tokens)

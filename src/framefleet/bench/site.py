@@ -1,0 +1,161 @@
+"""Where a running fleet is: its endpoint, the engines behind it, their metrics, and their processes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import urllib.request
+from collections.abc import Sequence
+
+import msgspec
+
+from framefleet.bench.exposition import Exposition, parse_exposition
+from framefleet.bench.gauges import Gauge, NvmlGauge, ProcessGauge, Role, listening_pid, usable_cores
+from framefleet.errors import EngineLost, FramefleetError, MissingLibrary
+
+_PROXY_MARK = "framefleet_proxy_"
+_LEVELS = {
+    "vllm:num_requests_running": "engine/running",
+    "vllm:num_requests_waiting": "engine/waiting",
+    "vllm:kv_cache_usage_perc": "engine/kv_use",
+    "vllm:gpu_cache_usage_perc": "engine/kv_use",
+    "framefleet:num_requests_reading": "engine/reading",
+    "framefleet:vram_waiting": "engine/vram_waiting",
+}
+_LEVEL_LINE = re.compile(rf"^({'|'.join(map(re.escape, _LEVELS))})(?:{{[^}}]*}})? (\S+)$", re.MULTILINE)
+_MEAN_OVER_ENGINES = frozenset({"engine/kv_use"})
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands where."""
+
+    endpoint: str
+    """Base URL without `/v1`."""
+    engine_urls: tuple[str, ...]
+    has_proxy: bool = False
+    metrics_urls: tuple[str, ...] = ()
+    """Those of the engines that have metrics."""
+    model_root: str = ""
+    """The model as the server was told it (a folder, a hub id); empty where it does not say."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Engines whose metrics cannot be read."""
+        return tuple(url for url in self.engine_urls if url not in self.metrics_urls)
+
+
+def find_site(endpoint: str, engines: Sequence[str] = ()) -> Site:
+    """Look around. `engines`: where they are, when the proxy in front is not ours. Raises EngineLost."""
+    base = endpoint.rstrip("/").removesuffix("/v1")
+    page, models = _page(base + "/metrics"), _page(base + "/v1/models")
+    if page is None and models is None:
+        raise EngineLost("nothing answers there", given=base, remedy="see that the server is up, and its --port")
+    has_proxy = page is not None and _PROXY_MARK in page
+    found = tuple(url.rstrip("/").removesuffix("/v1") for url in engines) or (_replicas(base) if has_proxy else (base,))
+    return Site(
+        endpoint=base,
+        engine_urls=found,
+        has_proxy=has_proxy,
+        metrics_urls=tuple(url for url in found if _page(url + "/metrics") is not None),
+        model_root=_model_root(models),
+    )
+
+
+def read_metrics(site: Site) -> Exposition:
+    """Of all engines at once. One that does not answer now is left out."""
+    return parse_exposition(page for url in site.metrics_urls if (page := _page(url + "/metrics")) is not None)
+
+
+async def read_metrics_later(site: Site) -> Exposition:
+    """As `read_metrics`, off the event loop."""
+    return await asyncio.to_thread(read_metrics, site)
+
+
+class EngineGauge:
+    """How many requests run and wait in the engines, and how full their KV caches are."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def read(self) -> dict[str, float]:
+        """Sums over the engines; `engine/kv_use` is their mean."""
+        found: dict[str, list[float]] = {}
+        for url in self._site.metrics_urls:
+            for name, value in _LEVEL_LINE.findall(_page(url + "/metrics") or ""):
+                found.setdefault(_LEVELS[name], []).append(float(value))
+        return {n: sum(v) / (len(v) if n in _MEAN_OVER_ENGINES else 1) for n, v in found.items()}
+
+
+class Gauges(msgspec.Struct, frozen=True, kw_only=True):
+    """All that can be read of a site, and what cannot."""
+
+    gauges: tuple[Gauge, ...]
+    unread: tuple[str, ...]
+    """In words."""
+    decode_workers: int
+    """Decode processes of our own found behind the engines."""
+    is_gpu: bool
+    cores: float
+
+
+def gauges_of(site: Site, gpus: Sequence[int] | None = None) -> Gauges:
+    """The gauges that work here."""
+    found: list[Gauge] = [EngineGauge(site)]
+    unread = [f"no /metrics at {url}" for url in site.missing]
+    decode_workers = 0
+    try:
+        roots = _roots(site, unread)
+        processes = ProcessGauge(roots)
+        decode_workers = processes.num_processes("decode_worker")
+        found.append(processes)
+    except MissingLibrary as error:
+        unread.append(str(error))
+    is_gpu = False
+    try:
+        found.append(NvmlGauge(gpus))
+        is_gpu = True
+    except FramefleetError as error:
+        unread.append(str(error))
+    return Gauges(
+        gauges=tuple(found),
+        unread=tuple(unread),
+        decode_workers=decode_workers,
+        is_gpu=is_gpu,
+        cores=usable_cores(),
+    )
+
+
+def _roots(site: Site, unread: list[str]) -> dict[int, Role]:
+    roots: dict[int, Role] = {os.getpid(): "client"}
+    listeners: list[tuple[str, Role]] = [(url, "api_server") for url in site.engine_urls]
+    if site.has_proxy:
+        listeners.append((site.endpoint, "proxy"))
+    for url, role in listeners:
+        pid = listening_pid(url)
+        if pid is None:
+            unread.append(f"the processes of {url} cannot be seen from here")
+        else:
+            roots[pid] = role
+    return roots
+
+
+def _replicas(base: str) -> tuple[str, ...]:
+    page = _page(base + "/fleet")
+    replicas = msgspec.json.decode(page)["replicas"] if page else []
+    return tuple(one["url"].rstrip("/") for one in replicas)
+
+
+def _model_root(page: str | None) -> str:
+    try:
+        card = msgspec.json.decode(page or "")["data"][0]
+        return str(card.get("root") or card["id"])
+    except (msgspec.DecodeError, LookupError, TypeError):
+        return ""
+
+
+def _page(url: str) -> str | None:
+    with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310
+        return str(answer.read().decode("utf-8", "replace"))
+    return None
