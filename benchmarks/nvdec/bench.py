@@ -1,10 +1,10 @@
 """NVDEC decoding, ours beside the peers: 16 uniformly spaced RGB frames of each clip, clips/s, CPU, VRAM.
 
-    python benchmarks/nvdec/bench.py --clips DIR --out DIR [--seconds 4] [--rounds 2] [--arms a,b] [--check-only]
+    python benchmarks/nvdec/bench.py --clips DIR --out DIR [--seconds 3] [--budget-s 480] [--only workload:arm,...]
 
-First every workload's frames from our NVDEC backend are compared with PyAV's (rows equal, mean difference < 2
-levels); a workload that fails is not timed. Then the arms run in turn (A B .. B A), each trial in a process of its
-own, and every trial is written as it ends. GPU memory and NVDEC utilisation are sampled by NVML during the trial.
+First every workload's frames from our reader are compared with PyAV's (rows equal, mean difference < 2 levels); a
+workload that fails is not timed. Then the arms of `PLAN` run in turn (A B .. B A), each trial in a process of its own,
+and every trial is written as it ends. GPU memory, NVDEC utilisation and the machine's CPU time are sampled meanwhile.
 """
 
 from __future__ import annotations
@@ -12,147 +12,50 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import threading
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-NUM_FRAMES = 16
-SIZE = (1024, 576)
-WARM_CLIPS_PER_WORKER = 1
+sys.path.insert(0, str(Path(__file__).parent))
+from arms import ARMS, LADDER_GIB, LAST, NUM_FRAMES, SIZE, Ours, opencv, pynv_simple
 
-ARMS = {
-    "opencv_16p": ("opencv", 16),
-    "pyav_16p": ("pyav", 16),
-    "pynv_simple_2": ("pynv_simple", 2),
-    "pynv_simple_4": ("pynv_simple", 4),
-    "pynv_simple_8": ("pynv_simple", 8),
-    "pynv_simple_16": ("pynv_simple", 16),
-    "ours_7": ("ours", 7),
-    "ours_14": ("ours", 14),
-    "ours_21": ("ours", 21),
-    "ours_42": ("ours", 42),
-    "ours_21_full_size": ("ours_full_size", 21),
-    "ours_21_one_process": ("ours_one_process", 21),
-}
-
-
-def rows_of(num_frames: int) -> list[int]:
-    return np.linspace(0, num_frames - 1, min(NUM_FRAMES, num_frames)).round().astype(int).tolist()
-
-
-def opencv_clip(path: str) -> int:
-    """As vLLM's opencv loader: grab through the stream, retrieve the wanted frames."""
-    import cv2
-
-    cv2.setNumThreads(1)
-    capture = cv2.VideoCapture(path)
-    rows = rows_of(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)))
-    wanted, got = set(rows), 0
-    for index in range(rows[-1] + 1):
-        if not capture.grab():
-            break
-        if index in wanted:
-            ok, frame = capture.retrieve()
-            got += ok and cv2.cvtColor(frame, cv2.COLOR_BGR2RGB) is not None
-    return got
-
-
-def pyav_clip(path: str) -> int:
-    import framefleet
-
-    return len(framefleet.decode(path, num_frames=NUM_FRAMES, size=SIZE, backend="pyav"))
-
-
-class PyNvSimple:
-    """As vLLM's pynvvideocodec loader: a kept SimpleDecoder, reconfigured; full-size RGB to pinned memory."""
-
-    def __init__(self) -> None:
-        import torch
-
-        self.stream, self.decoder = torch.cuda.Stream(), None
-
-    def clip(self, path: str) -> int:
-        import PyNvVideoCodec as nvc  # noqa: N813
-        import torch
-
-        with torch.cuda.stream(self.stream):
-            if self.decoder is None:
-                self.decoder = nvc.SimpleDecoder(
-                    path,
-                    gpu_id=0,
-                    cuda_stream=self.stream.cuda_stream,
-                    use_device_memory=True,
-                    output_color_type=nvc.OutputColorType.RGB,
-                )
-            else:
-                self.decoder.reconfigure_decoder(path)
-            frames = self.decoder.get_batch_frames_by_index(rows_of(len(self.decoder)))
-            stacked = torch.stack([torch.from_dlpack(f) for f in frames]).contiguous()
-            host = torch.empty(stacked.shape, dtype=stacked.dtype, pin_memory=True)
-            host.copy_(stacked, non_blocking=True)
-            self.stream.synchronize()
-        return len(host)
-
-
-class Ours:
-    """framefleet's backend. Scanning and packing in `packers` worker processes (0: in this one); frames pinned."""
-
-    def __init__(self, lanes: int, size: tuple[int, int] | None, packers: int = 0) -> None:
-        from framefleet.decode.backends.pynvvideocodec import PyNvVideoCodecBackend
-        from framefleet.decode.options import DecodeOptions
-        from framefleet.decode.pool import DecodePool
-        from framefleet.units import GIB
-        from framefleet.vram.budget import MemoryBudget
-
-        self.options = DecodeOptions(num_frames=NUM_FRAMES, size=size)
-        budget_gib = float(os.environ.get("BUDGET_GIB", "8"))
-        self.backend = PyNvVideoCodecBackend(
-            lanes=lanes, budget=MemoryBudget(int(budget_gib * GIB), name="NVDEC memory")
-        )
-        self.pool = DecodePool(workers=packers, threads=1) if packers else None
-        if self.pool:
-            self.pool.open()
-
-    def clip(self, path: str, **changes: object) -> int:
-        return len(self.decode(path, **changes))
-
-    def decode(self, path: str, **changes: object):
-        import msgspec
-
-        options = msgspec.structs.replace(self.options, **changes)
-        if self.pool:
-            return self.backend.decode_parcel(self.pool.run("pack", path, options), options)
-        from framefleet.decode.session import make_plan, scan_timed
-        from framefleet.media.source import VideoSource
-
-        clip, _ = scan_timed(VideoSource.of(path), options)
-        if reason := self.backend.refuse(clip.info, clip.index):
-            raise SystemExit(f"refused {path}: {reason}")
-        return self.backend.decode(clip, make_plan(clip, options), options)
-
-
-def cpu_seconds() -> float:
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    )
+PYNV = ["pynv_simple_4", "pynv_simple_8", "pynv_simple_16"]
+MAIN = [*PYNV, "torchcodec_cuda_8", "ours_nvdec_7", "ours_nvdec", "ours_both"]
+PLAN = [
+    # (round, workload, arms): what matters most first, since the time may run out
+    ("h264_1080p_20s", ["opencv_16p", *MAIN]),
+    ("h264_1080p_ip_10s", MAIN),
+    ("hevc_1080p_10s", ["pynv_simple_16", "deepstream_pool_8", "deepstream_pool_16", "ours_nvdec", "ours_both"]),
+    ("h264_720p_5min", ["pynv_simple_16", "ours_nvdec", "ours_both"]),
+    ("hevc_4k_10s", ["pynv_simple_8", "pynv_simple_16", "ours_nvdec", "ours_both"]),
+    ("h264_1080p_20s", [f"ours_budget_{g}" for g in LADDER_GIB]),
+    ("h264_1080p_ip_10s", MAIN[::-1]),
+    ("h264_1080p_20s", MAIN[::-1]),
+    ("h264_720p_5min", ["opencv_16p"]),
+    ("av1_1080p_10s", ["pyav_16p", "ours_both"]),
+    ("h264_1080p_20s", ["pynv_simple_2", "deepstream_pool_8", "pyav_16p", "ours_full_size"]),
+    ("h264_1080p_ip_10s", ["opencv_16p", "pynv_simple_2"]),
+    ("hevc_4k_10s", ["opencv_16p"]),
+    ("hevc_1080p_10s", ["opencv_16p", "deepstream_ours_8"]),
+]
+SLOW = {("h264_720p_5min", "opencv_16p"), ("hevc_4k_10s", "opencv_16p")}
+"""One clip a process, no warm-up: a clip takes longer than a whole trial of the others."""
 
 
 def run_threads(make_worker, count: int, path: str, seconds: float) -> dict:
-    """`count` threads, each with a worker of its own; warm clips are not counted."""
+    """`count` threads, each with a worker of its own; the first clip of each is not counted."""
     done, failures, lock = [0], [], threading.Lock()
     barrier, times = threading.Barrier(count), {}
 
     def work() -> None:
         clip = make_worker()
         try:
-            for _ in range(WARM_CLIPS_PER_WORKER):
-                clip(path)
+            clip(path)
         except BaseException as error:  # noqa: BLE001 - a trial reports whatever happened
             failures.append(repr(error)[:300])
             barrier.abort()
@@ -162,7 +65,6 @@ def run_threads(make_worker, count: int, path: str, seconds: float) -> dict:
         except threading.BrokenBarrierError:
             return
         start = times.setdefault("start", time.monotonic())
-        times.setdefault("cpu", cpu_seconds())
         while time.monotonic() - start < seconds:
             try:
                 got = clip(path)
@@ -178,166 +80,222 @@ def run_threads(make_worker, count: int, path: str, seconds: float) -> dict:
         thread.start()
     for thread in threads:
         thread.join()
-    took = times.get("end", 0) - times.get("start", 0)
-    return {"clips": done[0], "seconds": took, "cpu_s": cpu_seconds() - times.get("cpu", 0), "failures": failures[:2]}
+    return {"clips": done[0], "seconds": times.get("end", 0) - times.get("start", 0), "failures": failures[:2]}
 
 
 def _pool_clip(job: tuple[str, str]) -> int:
-    return {"opencv": opencv_clip, "pyav": pyav_clip}[job[0]](job[1])
+    arm, path = job
+    if arm not in _WORKERS:
+        _WORKERS[arm] = ARMS[arm].open(1)()
+    return _WORKERS[arm](path)
 
 
-def run_processes(kind: str, count: int, path: str, seconds: float) -> dict:
+_WORKERS: dict = {}
+
+
+def run_processes(arm: str, path: str, seconds: float, *, is_slow: bool) -> dict:
     import multiprocessing
 
+    count = ARMS[arm].count
     with multiprocessing.get_context("spawn").Pool(count) as pool:
-        pool.map(_pool_clip, [(kind, path)] * count, chunksize=1)
-        start, clips, before = time.monotonic(), 0, cpu_seconds()
+        if not is_slow:
+            pool.map(_pool_clip, [(arm, path)] * count, chunksize=1)
+        start, clips = time.monotonic(), 0
         while time.monotonic() - start < seconds:
-            clips += sum(got == NUM_FRAMES for got in pool.map(_pool_clip, [(kind, path)] * (2 * count), chunksize=1))
+            jobs = [(arm, path)] * (count if is_slow else 2 * count)
+            clips += sum(got == NUM_FRAMES for got in pool.map(_pool_clip, jobs, chunksize=1))
         took = time.monotonic() - start
-    pool.join()
-    return {"clips": clips, "seconds": took, "cpu_s": cpu_seconds() - before, "failures": []}
+    return {"clips": clips, "seconds": took, "failures": []}
 
 
-def run_arm(arm: str, path: str, seconds: float) -> dict:
-    kind, count = ARMS[arm]
-    if kind in ("opencv", "pyav"):
-        return run_processes(kind, count, path, seconds)
-    if kind == "pynv_simple":
-        return run_threads(lambda: PyNvSimple().clip, count, path, seconds)
-    ours = Ours(count, None if kind == "ours_full_size" else SIZE, 0 if kind == "ours_one_process" else 12)
-    return run_threads(lambda: ours.clip, count, path, seconds)
+def run_arm(name: str, path: str, seconds: float, *, is_slow: bool) -> dict:
+    arm = ARMS[name]
+    if arm.kind == "processes":
+        return run_processes(name, path, seconds, is_slow=is_slow)
+    facts = run_threads(arm.open(arm.count), arm.count, path, seconds)
+    return facts | (LAST[0].facts() if LAST else {})
 
 
-class GpuWatch:
-    """Peak memory and NVDEC utilisation of the card, sampled every 50 ms."""
+class CardWatch:
+    """Peak memory and NVDEC utilisation of the card, and the machine's CPU seconds, sampled every 50 ms."""
 
-    def __enter__(self) -> GpuWatch:
-        import pynvml
+    def __enter__(self) -> CardWatch:
+        try:
+            import pynvml
 
-        pynvml.nvmlInit()
-        self.nvml, self.card = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
-        self.base = pynvml.nvmlDeviceGetMemoryInfo(self.card).used
-        self.peak, self.decoder = self.base, []
+            pynvml.nvmlInit()
+            self.nvml, self.card = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
+            self.base = self.peak = self._used()
+        except Exception:  # noqa: BLE001 - the CPU mode of this script has no card
+            self.nvml, self.base, self.peak = None, 0, 0
+        self.decoder, self.cpu = [], []
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._sample)
         self.thread.start()
         return self
 
+    def _used(self) -> int:
+        return self.nvml.nvmlDeviceGetMemoryInfo(self.card).used
+
     def _sample(self) -> None:
         while not self.stop.wait(0.05):
-            self.peak = max(self.peak, self.nvml.nvmlDeviceGetMemoryInfo(self.card).used)
-            self.decoder.append(self.nvml.nvmlDeviceGetDecoderUtilization(self.card)[0])
+            fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+            self.cpu.append((time.monotonic(), sum(map(int, fields[:3])) / os.sysconf("SC_CLK_TCK")))
+            if self.nvml:
+                self.peak = max(self.peak, self._used())
+                self.decoder.append(self.nvml.nvmlDeviceGetDecoderUtilization(self.card)[0])
 
     def __exit__(self, *_: object) -> None:
         self.stop.set()
         self.thread.join()
 
-    def facts(self) -> dict:
-        busy = sorted(self.decoder)[len(self.decoder) // 2 :]
+    def facts(self, seconds: float) -> dict:
+        """Of the last `seconds`, which is the timed part; memory of the whole trial."""
+        count = max(1, int(seconds / 0.05))
+        (from_s, cpu_from), (to_s, cpu_to) = self.cpu[-count:][0], self.cpu[-1]
+        busy = self.decoder[-count:]
         return {
             "vram_peak_mib": (self.peak - self.base) >> 20,
-            "nvdec_percent_upper_half_mean": round(float(np.mean(busy)), 1) if busy else None,
+            "nvdec_percent": round(float(np.mean(busy)), 1) if busy else None,
+            "cpu_cores": round((cpu_to - cpu_from) / max(to_s - from_s, 1e-3), 2),
         }
 
 
 def trial(arm: str, workload: str, path: str, seconds: float) -> dict:
-    command = [sys.executable, __file__, "--one", arm, "--clip", path, "--seconds", str(seconds)]
-    with GpuWatch() as watch:
+    is_slow = (workload, arm) in SLOW
+    command = [sys.executable, __file__, "--one", arm, "--clip", path, "--seconds", str(0.1 if is_slow else seconds)]
+    command += ["--slow"] * is_slow
+    with CardWatch() as watch:
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds * 6 + 30, check=False)
+            limit_s = 75 if is_slow else 40
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
             lines = done.stdout.strip().splitlines()
             facts = json.loads(lines[-1]) if lines else {"failures": [done.stderr[-300:]]}
-        except subprocess.TimeoutExpired:
-            facts = {"failures": ["timeout"]}
+        except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
+            facts = {"failures": [f"{type(error).__name__}"]}
     rate = facts["clips"] / facts["seconds"] if facts.get("clips") else 0.0
-    return {"arm": arm, "workload": workload, "clips_per_s": round(rate, 2), **facts, **watch.facts()}
+    return {
+        "arm": arm,
+        "workload": workload,
+        "clips_per_s": round(rate, 2),
+        **facts,
+        **watch.facts(facts.get("seconds", 1)),
+    }
 
 
 def check(paths: dict[str, str]) -> dict[str, dict]:
+    """Our frames on NVDEC beside PyAV's."""
     import framefleet
 
-    ours, report = Ours(4, SIZE), {}
+    ours, report = Ours(lanes=4), {}
     for name, path in paths.items():
+        cpu = framefleet.decode(path, num_frames=NUM_FRAMES, size=SIZE, backend="pyav")
         for prefer in ("throughput", "latency"):
             gpu = ours.decode(path, prefer=prefer)
-            cpu = framefleet.decode(path, num_frames=NUM_FRAMES, size=SIZE, backend="pyav")
-            same = np.array_equal(gpu.indices, cpu.indices)
+            same = np.array_equal(gpu.indices, cpu.indices) and np.array_equal(gpu.pts_s, cpu.pts_s)
             error = float(np.abs(gpu.data.astype(int) - cpu.data).mean()) if same else None
             report[f"{name} {prefer}"] = {
-                "equal": bool(same and error < 2), "mean_abs_difference": error, "walked": gpu.stats.frames_walked,
-                "missing": gpu.stats.num_missing, "rows": gpu.indices.tolist()[:4],
+                "equal": bool(same and error < 2), "mean_abs_difference": error, "backend": gpu.stats.backend,
+                "refusals": gpu.stats.refusals, "walked": gpu.stats.frames_walked, "missing": gpu.stats.num_missing,
             }  # fmt: skip
-            print(json.dumps({name: report[f"{name} {prefer}"], "prefer": prefer}), flush=True)
+            print(json.dumps({f"{name} {prefer}": report[f"{name} {prefer}"]}), flush=True)
     return report
 
 
 def latency(path: str) -> dict:
-    """One clip, 32 frames, alone on the card: on one lane and spread over all."""
+    """Seconds for one clip, 32 frames, alone on the machine; the median of five."""
+    import framefleet
+
+    reader = Ours()
+    peers = cache(lambda open_: open_(1)())
+    ways = {
+        "ours, one lane": lambda: reader.decode(path, num_frames=32, backend="pynvvideocodec"),
+        "ours, spread": lambda: reader.decode(path, num_frames=32, backend="pynvvideocodec", prefer="latency"),
+        "pynv_simple": lambda: peers(pynv_simple)(path, 32),
+        "opencv": lambda: peers(opencv)(path, 32),
+        "ours, CPU, 16 threads": lambda: framefleet.decode(
+            path, num_frames=32, size=SIZE, backend="pyav", num_ffmpeg_threads=16
+        ),
+    }
     out = {}
-    ours = Ours(21, SIZE, 4)
-    for prefer in ("throughput", "latency"):
-        ours.clip(path, prefer=prefer, num_frames=32)
+    for name, way in ways.items():
         took = []
-        for _ in range(5):
+        for _ in range(2 if name == "opencv" else 5):
             start = time.monotonic()
-            ours.clip(path, prefer=prefer, num_frames=32)
+            try:
+                way()
+            except Exception as error:  # noqa: BLE001
+                out[name] = repr(error)[:200]
+                break
             took.append(time.monotonic() - start)
-        out[prefer] = round(sorted(took)[2], 4)
+        if took:
+            out[name] = round(sorted(took)[len(took) // 2], 4)
     return out
 
 
 def machine() -> dict:
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    import av
-    import PyNvVideoCodec
-    import torch
+    def asked(*command: str) -> str:
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        except OSError:
+            return ""
 
+    from importlib.metadata import PackageNotFoundError, version
+
+    def version_of(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return ""
+
+    names = ("PyNvVideoCodec", "torch", "triton", "av", "torchcodec", "nvidia-deepstream-videodecode-cu13")
     return {
-        "card": subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip(),
+        "card": asked("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"),
         "cores": os.cpu_count(),
-        "versions": {
-            "pynvvideocodec": PyNvVideoCodec.__version__, "torch": torch.__version__, "av": av.__version__,
-            "python": sys.version.split()[0],
-        },
+        "versions": {name: version_of(name) for name in names} | {"python": sys.version.split()[0]},
         "commit": os.environ.get("COMMIT", ""),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clips", type=Path)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--seconds", type=float, default=4)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--budget-s", type=float, default=400)
-    parser.add_argument("--arms", default=",".join(ARMS))
-    parser.add_argument("--workloads", default="", help="names, comma-separated; default: all clips found")
-    parser.add_argument("--check-only", action="store_true")
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--budget-s", type=float, default=480)
+    parser.add_argument("--only", default="", help="workload:arm, comma-separated; either may be empty")
     parser.add_argument("--one")
+    parser.add_argument("--slow", action="store_true")
     parser.add_argument("--clip")
     asked = parser.parse_args()
     if asked.one:
-        print(json.dumps(run_arm(asked.one, asked.clip, asked.seconds)), flush=True)
+        print(json.dumps(run_arm(asked.one, asked.clip, asked.seconds, is_slow=asked.slow)), flush=True)
         os._exit(0)
     started = time.monotonic()
     paths = {p.stem: str(p) for p in sorted(asked.clips.iterdir()) if p.suffix in (".mp4", ".mkv", ".webm")}
-    paths = {name: path for name, path in paths.items() if not asked.workloads or name in asked.workloads.split(",")}
     asked.out.mkdir(parents=True, exist_ok=True)
-    facts = {"machine": machine(), "check": check(paths), "trials": []}
-    sound = [name for name in paths if all(r["equal"] for k, r in facts["check"].items() if k.split()[0] == name)]
-    arms = asked.arms.split(",")
-    for turn in range(0 if asked.check_only else asked.rounds):
-        for workload in sound:
-            for arm in arms if turn % 2 == 0 else arms[::-1]:
-                if time.monotonic() - started > asked.budget_s:
-                    break
-                facts["trials"].append(trial(arm, workload, paths[workload], asked.seconds))
-                print(json.dumps(facts["trials"][-1]), flush=True)
-                (asked.out / "trials.json").write_text(json.dumps(facts, indent=1))
+    facts: dict = {"machine": machine(), "check": check(paths), "trials": []}
+
+    def keep() -> None:
+        (asked.out / "trials.json").write_text(json.dumps(facts, indent=1))
+
+    sound = {name for name in paths if all(r["equal"] for k, r in facts["check"].items() if k.split()[0] == name)}
     facts["latency_s"] = {name: latency(paths[name]) for name in sound if "5min" in name}
-    (asked.out / "trials.json").write_text(json.dumps(facts, indent=1))
-    print(json.dumps({"latency_s": facts["latency_s"], "took_s": round(time.monotonic() - started, 1)}))
+    print(json.dumps({"latency_s": facts["latency_s"], "at_s": round(time.monotonic() - started, 1)}), flush=True)
+    wanted = [one.split(":") for one in asked.only.split(",") if one]
+    for workload, arms in PLAN:
+        for arm in arms if workload in sound else []:
+            if wanted and not any(w in ("", workload) and a in ("", arm) for w, a in wanted):
+                continue
+            if time.monotonic() - started > asked.budget_s:
+                facts.setdefault("not_run", []).append(f"{workload} {arm}")
+                continue
+            facts["trials"].append(trial(arm, workload, paths[workload], asked.seconds))
+            print(json.dumps(facts["trials"][-1]), flush=True)
+            keep()
+    keep()
+    print(json.dumps({"took_s": round(time.monotonic() - started, 1)}), flush=True)
+    os._exit(0)
 
 
 if __name__ == "__main__":

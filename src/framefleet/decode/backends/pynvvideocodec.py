@@ -31,7 +31,7 @@ from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import Deadline, ScanLimits
 from framefleet.units import GIB
-from framefleet.vram.budget import MemoryBudget
+from framefleet.vram.budget import BudgetStats, MemoryBudget
 
 LANES_PER_ENGINE = 2
 """Decoders kept per NVDEC engine: one decodes while the other converts and copies. Fed with packed parcels, 1 per
@@ -69,7 +69,7 @@ class PyNvVideoCodecBackend:
     ) -> None:
         self._device = device
         self._lanes = lanes
-        self._budget = budget
+        self._budget = budget or MemoryBudget(DEFAULT_BUDGET_BYTES, name="NVDEC memory")
         self._pool: LanePool | None = None
         self._opening = threading.Lock()
 
@@ -104,6 +104,11 @@ class PyNvVideoCodecBackend:
         engines = self._device().caps(info.codec, info.chroma, info.bit_depth).num_engines
         return self._lanes or options.hw_decoders or engines * LANES_PER_ENGINE
 
+    @property
+    def budget_stats(self) -> BudgetStats:
+        """What its decoders took of the GPU's memory, and how long clips waited for it."""
+        return self._budget.stats
+
     def close(self) -> None:
         """Free all idle decoders."""
         if self._pool is not None:
@@ -112,8 +117,7 @@ class PyNvVideoCodecBackend:
     def _lane_pool(self, info: StreamInfo, options: DecodeOptions) -> LanePool:
         with self._opening:
             if self._pool is None:
-                budget = self._budget or MemoryBudget(DEFAULT_BUDGET_BYTES, name="NVDEC memory")
-                self._pool = LanePool(self._device().open_decoder, budget, self.num_lanes(info, options))
+                self._pool = LanePool(self._device().open_decoder, self._budget, self.num_lanes(info, options))
             return self._pool
 
 
