@@ -87,3 +87,37 @@ def planes_to_rgb(
         value = tl.load(row) * luma + tl.load(row + 1) * cb + tl.load(row + 2) * cr + tl.load(row + 3)
         value = tl.minimum(tl.maximum(value + 0.5, 0.0), 255.0)
         tl.store(out + where + channel, value.to(tl.uint8), mask=in_x)
+
+
+@triton.jit
+def frames_to_patches(
+    frames,
+    out,
+    norm,
+    num_frames,
+    height,
+    width,
+    blocks_high,
+    blocks_wide,
+    PATCH: tl.constexpr,
+    TEMPORAL: tl.constexpr,
+    MERGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One program a patch: its [3, TEMPORAL, PATCH, PATCH] bytes, normalised, in the order of the vision tower."""
+    patch = tl.program_id(0).to(tl.int64)
+    across, down = patch % MERGE, patch // MERGE % MERGE
+    block = patch // (MERGE * MERGE)
+    left = (block % blocks_wide * MERGE + across) * PATCH
+    top = (block // blocks_wide % blocks_high * MERGE + down) * PATCH
+    first = block // (blocks_wide * blocks_high) * TEMPORAL
+    n = tl.arange(0, BLOCK)
+    inside = n < 3 * TEMPORAL * PATCH * PATCH
+    channel = n // (TEMPORAL * PATCH * PATCH)
+    frame = tl.minimum(first + n // (PATCH * PATCH) % TEMPORAL, num_frames - 1)
+    where = ((frame * height + top + n // PATCH % PATCH) * width + left + n % PATCH) * 3 + channel
+    value = tl.load(frames + where, mask=inside, other=0).to(tl.float32)
+    mean = tl.load(norm + channel, mask=inside, other=0.0)
+    std = tl.load(norm + 3 + channel, mask=inside, other=1.0)
+    value = tl.math.div_rn(value - mean, std)
+    tl.store(out + patch * (3 * TEMPORAL * PATCH * PATCH) + n, value.to(out.dtype.element_ty), mask=inside)
