@@ -26,7 +26,8 @@ test-all: $(VENV)/.test
 
 ## test-gpu      the tests that need an NVIDIA GPU; a missing GPU is a failure
 test-gpu: $(VENV)/.test
-	FRAMEFLEET_REQUIRE_GPU=1 $(BIN)/python -m pytest -m gpu $(PYTEST)
+	@$(PIP) --constraint constraints/demo.txt --constraint constraints/test.txt --editable '.[dev,nvdec]' nvidia-ml-py
+	FRAMEFLEET_REQUIRE_GPU=1 $(BIN)/python -m pytest -m gpu -rA $(PYTEST)
 
 ## vllm          a real vLLM for the CPU in .venv-vllm (two minutes, 4 GB)
 vllm: $(VLLM_VENV)/.vllm
