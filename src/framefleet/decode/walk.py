@@ -121,7 +121,10 @@ class PacketWalk:
         return sizes is None or bool(sizes[number] == packet.size)
 
     def _number_of(self, packet: Any) -> int | None:
+        """None where it cannot be told: a size alone identifies nothing."""
         index = self._clip.index
+        if packet.pts is None and packet.pos is None:
+            return None
         same = index.packet_pts == (FrameIndex.NO_PTS if packet.pts is None else packet.pts)
         if index.packet_pos is not None:
             same &= index.packet_pos == (-1 if packet.pos is None else packet.pos)

@@ -26,10 +26,11 @@ UPRIGHT = Orientation()
 
 def orientation_of(picture: Any) -> Orientation:
     """Of an `av.VideoFrame`, by its display matrix; upright when it has none."""
-    for side in picture.side_data:
-        if side.type.name == "DISPLAYMATRIX":
-            return orientation_of_matrix(struct.unpack("<9i", bytes(side)[:36]))
-    return UPRIGHT
+    try:
+        matrix = picture.side_data.get("DISPLAYMATRIX")
+    except ValueError:  # PyAV gives no side data if one kind is new to it (Exif of JPEG); then no mirror can be told
+        return Orientation(rotation_deg=-round(picture.rotation / 90) * 90 % 360)
+    return orientation_of_matrix(struct.unpack("<9i", bytes(matrix)[:36])) if matrix else UPRIGHT
 
 
 def orientation_of_matrix(matrix: tuple[int, ...]) -> Orientation:

@@ -11,7 +11,7 @@ import numpy as np
 
 from framefleet.errors import SourceCorrupt
 from framefleet.media.clip import ScannedClip
-from framefleet.media.facts import DAMAGED, GAP, HIDDEN, IS_B, NOT_ONE_PICTURE, START
+from framefleet.media.facts import DAMAGED, GAP, HIDDEN, IS_B, NOT_ONE_PICTURE, REFERENCE, START
 from framefleet.media.index import Bool, FrameIndex, Int64
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits
@@ -73,8 +73,10 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         if info.container == "avi":
             table = avi_times(table, stream)
     facts, notes = _facts_with_losses(source, info, table, pid, limits)
+    epochs = find_epochs(table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
+    table = on_one_clock(table, epochs)
     fps = guessed_fps if MIN_CREDIBLE_FPS <= guessed_fps <= _MAX_GUESSED_FPS else info.fps_from_header or _ASSUMED_FPS
-    walked = _Walked(source, info, table, facts, fps, limits, promise, raw_pts, notes)
+    walked = _Walked(source, info, table, epochs, facts, fps, limits, promise, raw_pts, notes)
     reason = why_packets_cannot_tell(table, info.codec, has_b_frames=info.has_b_frames)
     return _by_decoding(walked, reason) if reason else ScannedClip(source, info, _by_packets(walked))
 
@@ -104,11 +106,12 @@ def header_index(info: StreamInfo, name: str) -> FrameIndex:
 
 @dataclass(frozen=True, slots=True)
 class _Walked:
-    """A source whose packets were walked once."""
+    """A source whose packets were walked once. The table is on one clock; `raw_pts` are as the demuxer gives them."""
 
     source: VideoSource
     info: StreamInfo
     table: PacketTable
+    epochs: Epochs
     facts: Int64
     fps: float
     limits: ScanLimits
@@ -132,24 +135,25 @@ def _keep_keys(packets: Iterator[Any], keys: list[Any]) -> Iterator[Any]:
 def _facts_with_losses(
     source: VideoSource, info: StreamInfo, table: PacketTable, pid: int, limits: ScanLimits
 ) -> tuple[Int64, list[str]]:
+    facts = table.facts
+    if info.pix_fmt == "pal8" and info.codec != "png":  # the palette may come but once, with the first packet
+        facts = np.where(np.arange(len(facts)) > 0, facts & ~START, facts) | REFERENCE
     if info.container != "mpegts":
-        return table.facts | np.where(table.is_corrupt, DAMAGED, 0), []
+        return facts | np.where(table.is_corrupt, DAMAGED, 0), []
     limits.deadline.check("scanning", source.name)
     with open_file(source, limits) as stream:
         losses = find_losses(stream, pid)
     if not len(losses):
-        return table.facts, []
+        return facts, []
     return mark_losses(table, losses), [f"transport packets are missing in {len(losses)} places"]
 
 
 def _by_packets(walked: _Walked) -> FrameIndex:
-    table, info = walked.table, walked.info
-    epochs = find_epochs(table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
-    broken = undecodable(walked.facts, table.pts, info.codec)
-    rows = presentable_rows(replace(on_one_clock(table, epochs), facts=walked.facts), broken)
+    broken = undecodable(walked.facts, walked.table.pts, walked.info.codec)
+    rows = presentable_rows(replace(walked.table, facts=walked.facts), broken)
     if not len(rows[0]):
         raise SourceCorrupt("no frame of the clip can be decoded", given=f"{walked.source.name!r}: no clean keyframe")
-    walked.notes.extend(_resets(epochs, rows[0]))
+    walked.notes.extend(_resets(walked.epochs, rows[0]))
     return _finish(walked, rows, broken, "packets")
 
 
@@ -159,9 +163,7 @@ def _resets(epochs: Epochs, packets: Int64) -> list[str]:
 
 def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
     """Decode everything once, keeping nothing but which packet came out when."""
-    source, info, limits = walked.source, walked.info, walked.limits
-    epochs = find_epochs(walked.table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
-    table = on_one_clock(walked.table, epochs)
+    source, info, table, limits = walked.source, walked.info, walked.table, walked.limits
     has_pts = table.pts != NO_PTS if reason != PTS_ARE_DTS else np.zeros(len(table), np.bool_)
     origins: list[int] = []
     ticks: dict[int, int | None] = {}
@@ -173,7 +175,8 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
             if not origins:
                 info = describe(container, stream, source, limits, picture)
             origins.append(origin)
-            ticks[origin] = pts + int(epochs.shift[origin]) if has_pts[origin] and pts is not None else None
+            known = has_pts[origin] and pts is not None
+            ticks[origin] = pts + int(walked.epochs.shift[origin]) if known else None
     facts = walked.facts.copy()
     facts[[number for number in feed.troubled if 0 <= number < len(facts)]] |= DAMAGED
     broken = _broken_by_decoding(facts, table, info.codec, feed.troubled)
@@ -190,7 +193,7 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
         walked.notes.append(f"the source has no clock: {walked.fps:g} frames per second are assumed")
     seen = replace(walked, info=info, facts=facts)
     rows = np.array(order, np.int64)[kept], times[kept]
-    walked.notes.extend(_resets(epochs, rows[0]))
+    walked.notes.extend(_resets(walked.epochs, rows[0]))
     lost = broken | ~np.isin(np.arange(len(table)), origins) if is_one_to_one else broken
     return ScannedClip(source, info, _finish(seen, rows, lost, "decoded"))
 

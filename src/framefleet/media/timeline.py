@@ -37,7 +37,7 @@ PTS_ARE_DTS = "pts are decode times"
 
 
 def why_packets_cannot_tell(table: PacketTable, codec: str, *, has_b_frames: bool) -> str:
-    """The reason why presentation order or times are not in the packets, or empty."""
+    """The reason why presentation order or times are not in the packets (on one clock), or empty."""
     facts = table.facts
     shown = (facts & HIDDEN == 0) & ~table.is_discarded
     if np.any(table.pts[shown] == NO_PTS) and not (codec in ORDERED_BY_PACKET and np.all(table.dts[shown] != NO_PTS)):
@@ -50,6 +50,8 @@ def why_packets_cannot_tell(table: PacketTable, codec: str, *, has_b_frames: boo
         return "no packet is a clean starting point"
     if has_b_frames and np.any(facts & IS_B) and np.array_equal(table.pts, table.dts):
         return PTS_ARE_DTS
+    if has_b_frames and len(np.unique(table.pts[shown])) < np.count_nonzero(shown):
+        return "packets share a pts"
     return ""
 
 
