@@ -7,6 +7,8 @@ from types import ModuleType
 
 import pytest
 
+from framefleet.vllm_plugin import loader
+
 
 class Registry:
     """As `VideoLoaderRegistry`."""
@@ -62,11 +64,13 @@ class FakeVllm:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
         self.registry = Registry()
         self.video_io = media_io(self.registry)
+        self.gpu_pool = None
         modules = {
             "vllm": {},
             "vllm.version": {"__version__": version},
             "vllm.multimodal": {},
             "vllm.multimodal.video": {"VIDEO_LOADER_REGISTRY": self.registry},
+            "vllm.multimodal.gpu_ipc_memory": {"get_mm_gpu_ipc_pool": lambda: self.gpu_pool},
             "vllm.multimodal.media": {},
             "vllm.multimodal.media.video": {"VideoMediaIO": self.video_io},
         }
@@ -81,6 +85,14 @@ class FakeVllm:
         if "video_backend" not in options and (name := self.registry.processor2backend.get(processor)):
             options["video_backend"] = name
         return self.video_io(**options).load_bytes(data)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process():
+    """As in a process that has decoded nothing yet."""
+    loader._decoding.cache_clear()
+    yield
+    loader._decoding.cache_clear()
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ import pytest
 
 from framefleet.errors import ConfigError
 from framefleet.vllm_plugin import register
-from framefleet.vllm_plugin.compat import TABLE, facts_of, parse_version
+from framefleet.vllm_plugin.compat import facts_here, gpu_pool
 from framefleet.vllm_plugin.loader import FramefleetLoader
+from framefleet.vllm_plugin.versions import TABLE, facts_of, parse_version
 
 
 def test_vllm_finds_the_plugin_by_its_entry_point():
@@ -124,3 +125,17 @@ def test_as_vllms_default_loader_it_guards_requests_that_name_none(make_vllm, mo
     monkeypatch.setenv("VLLM_VIDEO_LOADER_BACKEND", "framefleet")
     register()
     assert vllm.video_io.merge_kwargs({"model": "dashcam_tiny"}, {"model": "/etc"}) == {"model": "dashcam_tiny"}
+
+
+def test_what_holds_here_follows_the_version(make_vllm):
+    make_vllm("0.26.0")
+    assert facts_here() is TABLE[0]
+    make_vllm("9.9")
+    assert facts_here() is TABLE[-1]
+
+
+def test_the_pool_of_this_server_is_vllms_own(make_vllm):
+    vllm = make_vllm("0.26.0")
+    assert gpu_pool() is vllm.gpu_pool is None
+    vllm.gpu_pool = object()
+    assert gpu_pool() is vllm.gpu_pool

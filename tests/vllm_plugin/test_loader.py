@@ -9,12 +9,13 @@ import framefleet
 from framefleet.decode.session import decode
 from framefleet.engine.embedded.checkpoint import open_checkpoint
 from framefleet.engine.embedded.frame_policy import frame_policy_for
-from framefleet.errors import ConfigError, DecodeTimeout, DeviceError
+from framefleet.errors import BudgetTooLarge, ConfigError, DecodeTimeout, DeviceError
 from framefleet.media.clip import ScannedClip
 from framefleet.media.limits import ScanLimits
 from framefleet.media.scan import scan
 from framefleet.media.source import VideoSource
-from framefleet.vllm_plugin import loader, register
+from framefleet.vllm_plugin import register
+from framefleet.vllm_plugin.decoding import Decoding
 from framefleet.vllm_plugin.loader import FramefleetLoader
 
 START = {"video_backend": "framefleet", "model": "dashcam_tiny"}
@@ -123,19 +124,21 @@ def test_a_wrong_option_is_a_value_error_that_says_what_there_is():
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [({"model": None}, "FRAMEFLEET_MODEL"), ({"backend": "pynvvideocodec"}, "CPU only"), ({"backend": "x"}, "x")],
+    [({"model": None}, "FRAMEFLEET_MODEL"), ({"backend": "deepstream"}, "reserved memory"), ({"backend": "x"}, "x")],
 )
 def test_a_server_set_up_wrong_is_not_the_clients_fault(asked, message):
     with pytest.raises(ConfigError, match=message):
         load(SAMPLES / "scene_00_480p_h264.mp4", **asked)
 
 
-@pytest.mark.parametrize(("error", "answer"), [(DecodeTimeout, ValueError), (DeviceError, DeviceError)])
+@pytest.mark.parametrize(
+    ("error", "answer"), [(DecodeTimeout, ValueError), (BudgetTooLarge, ValueError), (DeviceError, DeviceError)]
+)
 def test_what_is_not_the_inputs_fault_is_not_called_so(monkeypatch, error, answer):
     def fail(*_):
         raise error("said so")
 
-    monkeypatch.setattr(loader, "decode", fail)
+    monkeypatch.setattr(Decoding, "decode", fail)
     with pytest.raises(answer, match="said so"):
         load(SAMPLES / "scene_00_480p_h264.mp4")
 

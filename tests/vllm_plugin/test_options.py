@@ -23,7 +23,7 @@ TINY = frames_for("dashcam_tiny")
 
 def test_without_options_it_is_the_policy_of_the_embedded_engine_at_sizes_that_the_processor_keeps():
     policy = frame_policy_for("dashcam_tiny")
-    assert decode_options(LoaderOptions(), TINY) == msgspec.structs.replace(policy, keeps_size=True)
+    assert decode_options(LoaderOptions(), TINY) == msgspec.structs.replace(policy, keeps_size=True, hw_decoders=2)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,15 @@ def test_half_a_picture_size_is_refused():
         parse_loader_options({"max_width": 1920})
 
 
-@pytest.mark.parametrize("name", ["hw_decoders", "pool_size", "device"])
-def test_options_of_gpu_decoding_are_refused_and_not_ignored(name):
-    with pytest.raises(ConfigError, match=name):
-        parse_loader_options({name: 2})
+@pytest.mark.parametrize("asked", [{"device": "cuda"}, {"hw_decoders": 0}, {"pool_size": 17}, {"pool_size": "2"}])
+def test_what_cannot_be_done_on_the_gpu_is_refused_and_not_ignored(asked):
+    with pytest.raises(ConfigError, match=next(iter(asked))):
+        parse_loader_options(asked)
+
+
+def test_sizes_of_gpu_decoding_are_passed_on():
+    wanted = decode_options(parse_loader_options({"hw_decoders": 4, "pool_size": 8}), TINY)
+    assert (wanted.hw_decoders, wanted.pool_size) == (4, 8)
 
 
 @given(st.none() | st.integers(1, 1000), st.none() | st.integers(1, 1000))
@@ -74,13 +79,6 @@ def test_a_size_of_another_kind_of_processor_is_refused():
 
 def test_the_picture_limit_is_a_limit_on_pixels():
     assert decode_options(LoaderOptions(max_width=1920, max_height=1080), TINY).max_source_pixels == 1920 * 1080
-
-
-@pytest.mark.parametrize("name", ["pynvvideocodec", "deepstream"])
-def test_no_backend_on_the_gpu_is_taken_also_not_from_the_environment(name, monkeypatch):
-    monkeypatch.delenv("FRAMEFLEET_BACKEND", raising=False)
-    with pytest.raises(ConfigError, match="on the CPU only"):
-        decode_options(LoaderOptions(backend=name), TINY)
 
 
 def test_the_model_comes_from_the_options_then_from_the_environment():

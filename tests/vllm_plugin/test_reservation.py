@@ -4,8 +4,8 @@ import pytest
 
 from framefleet.errors import ConfigError
 from framefleet.units import GIB, MIB
-from framefleet.vllm_plugin.compat import TABLE
-from framefleet.vllm_plugin.reservation import kv_reservation
+from framefleet.vllm_plugin.reservation import kv_reservation, main, service_reservation
+from framefleet.vllm_plugin.versions import TABLE
 
 
 def test_two_gib_with_four_api_servers_cost_ten():
@@ -41,3 +41,21 @@ def test_less_than_nothing_is_refused(wrong):
     asked = {"budget_bytes": GIB, "decodes_on_gpu": True, **wrong}
     with pytest.raises(ConfigError, match="too few"):
         kv_reservation(asked.pop("budget_bytes"), **asked)
+
+
+def test_a_service_costs_its_context_once():
+    found = service_reservation(4 * GIB)
+    assert found.total_bytes / GIB == pytest.approx(5.8)
+    assert found.mm_ipc_gpu_memory_gb == 5.8
+    assert service_reservation(GIB).mm_ipc_gpu_memory_gb * GIB >= service_reservation(GIB).total_bytes
+    with pytest.raises(ConfigError):
+        service_reservation(0)
+
+
+def test_it_is_printed_before_the_start(capsys):
+    main(["--mm-ipc-gpu-memory-gb", "2", "--api-server-count", "4"])
+    main(["--service", "--gpu-budget", "2GiB"])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("decoding takes 10.2 GiB from the KV cache")
+    assert "takes 3.8 GiB of the GPU" in second
+    assert "--mm-ipc-gpu-memory-gb 3.8" in second

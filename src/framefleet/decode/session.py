@@ -87,16 +87,21 @@ def scan_timed(source: VideoSource, options: DecodeOptions) -> tuple[ScannedClip
 
 
 def decode_scanned(
-    clip: ScannedClip, options: DecodeOptions, *, probe_s: float = 0.0, names: Sequence[str] = ()
+    clip: ScannedClip,
+    options: DecodeOptions,
+    *,
+    probe_s: float = 0.0,
+    names: Sequence[str] = (),
+    own: Mapping[str, DecodeBackend] | None = None,
 ) -> DecodedFrames:
     """Sample, size, plan, choose, decode and verify one scanned clip. `names` are the backends to consider, in place
-    of those that the options name.
+    of those that the options name; `own` are backends of the caller's, considered before them.
 
     A backend whose frames are not believed, or that fails, is passed over for the next; one that gives fewer frames
     than were asked for is kept if no other gives more. Raises what the last backend raised if none gives any.
     """
     plan = make_plan(clip, options)
-    backends = load_backends(names or candidates(options))
+    backends = {**(own or {}), **load_backends(names or candidates(options))}
     choice = choose(clip.info, clip.index, options, backends)
     if not choice.order:
         raise _nobody_takes(clip, choice.refusals)

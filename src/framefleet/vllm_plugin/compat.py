@@ -1,63 +1,28 @@
 """The one place that touches vLLM: its versions, its registry of video loaders, its merging of a request's options.
 
-Read in the wheels of vLLM 0.25.1, 0.32.0 and 0.33.0: the three name and call alike what is used here
-(`VIDEO_LOADER_REGISTRY.register(name, video_processor=...)`, `VideoMediaIO.merge_kwargs`).
+Read in the wheels of vLLM 0.25.1, 0.26.0, 0.32.0 and 0.33.0: they name and call alike what is used here
+(`VIDEO_LOADER_REGISTRY.register(name, video_processor=...)`, `VideoMediaIO.merge_kwargs`, `get_mm_gpu_ipc_pool`,
+`InputProcessingContext.call_hf_processor`). What differs is in `versions`.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from framefleet.config import PREFIX
 from framefleet.vllm_plugin.loader import LOADER_NAME, FramefleetLoader
 from framefleet.vllm_plugin.options import MODEL_VARIABLE, frames_for, without_startup_only
+from framefleet.vllm_plugin.versions import NEWEST_KNOWN, TABLE, VllmFacts, facts_of, parse_version
 
 TAKE_OVER_VARIABLE = PREFIX + "TAKE_OVER"
 VLLM_DEFAULT_VARIABLE = "VLLM_VIDEO_LOADER_BACKEND"
 """vLLM's own: the loader for video processors that have none."""
 PROCESSORS = ("Qwen3VLVideoProcessor", "Qwen2VLVideoProcessor")
 """Video processors that have a loader of their own in vLLM, whose rule is known here. (Qwen2.5-VL has the second.)"""
-Version = tuple[int, int, int]
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class VllmFacts:
-    """What holds from one version of vLLM on."""
-
-    since: Version
-    counts_hw_decoders: bool
-    """Its reservation grows with `hw_decoders`; before, one decoder is counted."""
-    counts_max_size: bool
-    """Its reservation grows with `max_width` and `max_height`."""
-
-
-TABLE = (
-    VllmFacts((0, 25, 1), counts_hw_decoders=False, counts_max_size=False),
-    VllmFacts((0, 27, 1), counts_hw_decoders=True, counts_max_size=False),
-    VllmFacts((0, 33, 0), counts_hw_decoders=True, counts_max_size=True),
-)
-NEWEST_KNOWN = (0, 33)
-
-
-def parse_version(text: str) -> Version:
-    """`"0.32.0+cpu"` to (0, 32, 0). A version that does not begin with two numbers is one of a working copy: (0, 0, 0).
-
-    Pure.
-    """
-    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
-    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else (0, 0, 0)
-
-
-def facts_of(version: Version) -> VllmFacts | None:
-    """The last row that holds for `version`; None for one before the table. Pure."""
-    rows = [row for row in TABLE if row.since <= version]
-    return rows[-1] if rows else None
 
 
 def register_in_vllm(environ: Mapping[str, str] = os.environ) -> None:
@@ -79,6 +44,20 @@ def register_in_vllm(environ: Mapping[str, str] = os.environ) -> None:
     VIDEO_LOADER_REGISTRY.register(LOADER_NAME, video_processor=processors)(FramefleetLoader)
     is_default = takes_over or environ.get(VLLM_DEFAULT_VARIABLE) == LOADER_NAME
     guard_requests(VideoMediaIO, is_default=is_default)
+
+
+def facts_here() -> VllmFacts:
+    """Of the vLLM of this process; the newest known where it is unknown."""
+    from vllm.version import __version__
+
+    return facts_of(parse_version(__version__)) or TABLE[-1]
+
+
+def gpu_pool() -> Any:
+    """vLLM's pool of GPU memory for this API server's decoders; None where none was asked for."""
+    from vllm.multimodal.gpu_ipc_memory import get_mm_gpu_ipc_pool
+
+    return get_mm_gpu_ipc_pool()
 
 
 def guard_requests(video_io: Any, *, is_default: bool) -> None:

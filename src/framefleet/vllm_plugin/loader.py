@@ -1,20 +1,20 @@
 """The video loader that vLLM calls: bytes in, frames at the model's own size and true metadata out.
 
-It decodes in vLLM's API server, on the thread that vLLM gives it, on the CPU. There is no decode service yet: every
-API server decodes for itself, and a decoder that crashes takes its server along.
+It runs in vLLM's API server, on the threads that vLLM gives it; `decoding` says where the clips are decoded.
 """
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from framefleet.decode.decoder import DecodedFrames
-from framefleet.decode.session import decode
-from framefleet.errors import ConfigError, FramefleetError
+from framefleet.decode.decoder import DecodeBackend, DecodedFrames
+from framefleet.errors import BudgetTooLarge, ConfigError, FramefleetError
+from framefleet.vllm_plugin.decoding import Decoding, DecodingSettings
 from framefleet.vllm_plugin.options import (
     MODEL_VARIABLE,
     LoaderOptions,
@@ -22,9 +22,27 @@ from framefleet.vllm_plugin.options import (
     model_frames,
     parse_loader_options,
 )
+from framefleet.vllm_plugin.reservation import kv_reservation
 
 LOADER_NAME = "framefleet"
 Frames = npt.NDArray[np.uint8]
+
+
+@cache
+def _decoding() -> Decoding:
+    """This process's, settled at its first clip: vLLM forks its servers after the plugin was registered."""
+    return Decoding(DecodingSettings.of(os.environ), _gpu_backend)
+
+
+def _gpu_backend(decoders: int) -> DecodeBackend:
+    from framefleet.decode.backends.pynvvideocodec import visible_gpu
+    from framefleet.vllm_plugin import compat
+    from framefleet.vllm_plugin.gpu_decoding import reserved_backend
+
+    reserved = kv_reservation(0, decodes_on_gpu=True, hw_decoders=decoders, facts=compat.facts_here())
+    return reserved_backend(
+        visible_gpu, compat.gpu_pool(), decoders=decoders, reserved_bytes=reserved.decoders_bytes // decoders
+    )
 
 
 class FramefleetLoader:
@@ -46,9 +64,9 @@ class FramefleetLoader:
         frames = model_frames(options, os.environ.get(MODEL_VARIABLE, ""))
         wanted = decode_options(options, frames)
         try:
-            decoded = decode(data, wanted)
+            decoded = _decoding().decode(data, wanted)
         except FramefleetError as error:
-            if error.blame == "input":
+            if error.blame == "input" or isinstance(error, BudgetTooLarge):
                 raise ValueError(str(error)) from error
             raise
         return padded(decoded, frames.temporal_patch)

@@ -9,14 +9,12 @@ from typing import Annotated, Any
 import msgspec
 
 from framefleet.config import PREFIX
-from framefleet.decode.choose import candidates
 from framefleet.decode.options import DecodeOptions
 from framefleet.engine.embedded.checkpoint import Checkpoint, open_checkpoint
 from framefleet.engine.embedded.frame_policy import policy_of
 from framefleet.errors import ConfigError
 
 MODEL_VARIABLE = PREFIX + "MODEL"
-GPU_BACKENDS = frozenset({"pynvvideocodec", "deepstream"})
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -36,7 +34,12 @@ class LoaderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     size: dict[str, Count] | None = None
     """`longest_edge` and `shortest_edge` as `--mm-processor-kwargs` has them (Qwen3-VL). Start-up only."""
     backend: str = "auto"
-    """`auto` or one of our decode backends on the CPU. Start-up only."""
+    """`auto` (the decode service's choice, or a CPU backend), a CPU backend, or `pynvvideocodec`: NVDEC in this API
+    server, for which vLLM then reserves memory. Start-up only."""
+    hw_decoders: Count = 2
+    """With `pynvvideocodec`: decoders this API server keeps (vLLM's own default). Start-up only."""
+    pool_size: Annotated[int, msgspec.Meta(ge=1, le=16)] = 4
+    """DeepStream's workers, where the decode service has it. Start-up only."""
     num_ffmpeg_threads: Count = 1
     """Threads of one decode. Start-up only."""
     max_width: Count | None = None
@@ -48,7 +51,7 @@ class LoaderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 REQUEST_OPTIONS = frozenset({"fps", "min_frames", "max_frames", "frame_recovery"})
-STARTUP_ONLY = (frozenset(LoaderOptions.__struct_fields__) | {"hw_decoders", "pool_size", "device"}) - REQUEST_OPTIONS
+STARTUP_ONLY = (frozenset(LoaderOptions.__struct_fields__) | {"device"}) - REQUEST_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +65,6 @@ class ModelFrames:
 
 def parse_loader_options(asked: dict[str, Any]) -> LoaderOptions:
     """Raises ConfigError for unknown names, wrong types and half a picture size. Pure."""
-    if misplaced := asked.keys() & {"hw_decoders", "pool_size", "device"}:
-        raise ConfigError(
-            "an option of GPU decoding, which this loader does not do",
-            given=", ".join(sorted(misplaced)),
-            remedy="leave it out",
-        )
     try:
         options = msgspec.convert(asked, LoaderOptions)
     except msgspec.ValidationError as error:
@@ -116,7 +113,7 @@ def _resized(checkpoint: Checkpoint, size: dict[str, int]) -> Checkpoint:
 
 
 def decode_options(options: LoaderOptions, frames: ModelFrames) -> DecodeOptions:
-    """The model's policy with what the options change in it. Raises ConfigError for a backend on the GPU."""
+    """The model's policy with what the options change in it. Pure."""
     most = options.max_frames or frames.policy.max_frames
     least = options.min_frames or frames.policy.min_frames
     wanted = msgspec.structs.replace(
@@ -125,6 +122,8 @@ def decode_options(options: LoaderOptions, frames: ModelFrames) -> DecodeOptions
         max_frames=most,
         min_frames=least if least is None or most is None else min(least, most),
         backend=options.backend,
+        hw_decoders=options.hw_decoders,
+        pool_size=options.pool_size,
         num_ffmpeg_threads=options.num_ffmpeg_threads,
         frame_recovery=options.frame_recovery,
         timeout_s=options.timeout_s,
@@ -132,15 +131,4 @@ def decode_options(options: LoaderOptions, frames: ModelFrames) -> DecodeOptions
     )
     if options.max_width and options.max_height:
         wanted = msgspec.structs.replace(wanted, max_source_pixels=options.max_width * options.max_height)
-    _refuse_gpu(wanted)
     return wanted
-
-
-def _refuse_gpu(options: DecodeOptions) -> None:
-    """Nothing of the GPU's memory is leased here, so nothing may decode there: it would come out of the KV cache."""
-    if named := GPU_BACKENDS.intersection(candidates(options)):
-        raise ConfigError(
-            "inside vLLM's server clips are decoded on the CPU only",
-            given=", ".join(named),
-            allowed="auto, pyav, torchcodec, opencv",
-        )

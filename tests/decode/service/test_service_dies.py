@@ -21,7 +21,7 @@ from framefleet.decode.service.client import ServiceClient
 from framefleet.decode.service.process import DecodeServiceProcess, ServiceSettings
 from framefleet.decode.service.protocol import Again, Ask, Failure, Started
 from framefleet.decode.session import decode
-from framefleet.errors import DecoderLost, DecodeTimeout, SourceCorrupt
+from framefleet.errors import DecoderLost, DeviceError, SourceCorrupt
 from framefleet.media.source import VideoSource
 
 SAMPLES = sorted((Path(framefleet.__file__).parent / "scenes" / "samples").glob("*.mp4"))
@@ -119,7 +119,7 @@ def test_only_those_whose_turn_had_come_are_suspects(scripted):
 def test_patience_ends(deadly):
     deadly.client.decode(named("first"), FEW)
     client = ServiceClient(deadly.client.path, patience_s=1.0)
-    with pytest.raises(DecodeTimeout, match="no answer in time"):
+    with pytest.raises(DeviceError, match="no answer in time"):
         client.decode(named("slow 60"))
     while deadly.client.stats().cancelled < 1:
         time.sleep(0.02)

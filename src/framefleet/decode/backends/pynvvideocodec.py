@@ -42,7 +42,7 @@ DEFAULT_BUDGET_BYTES = 4 * GIB
 
 
 @cache
-def _visible_gpu() -> NvdecDevice:
+def visible_gpu() -> NvdecDevice:
     """The first visible GPU. Raises DeviceError with the reason."""
     if find_spec("PyNvVideoCodec") is None:
         raise DeviceError("PyNvVideoCodec is not installed", remedy="pip install 'framefleet[nvdec]'")
@@ -65,7 +65,7 @@ class PyNvVideoCodecBackend:
     devices = ("cpu", "cuda")
 
     def __init__(
-        self, device: Callable[[], NvdecDevice] = _visible_gpu, *, budget: MemoryBudget | None = None, lanes: int = 0
+        self, device: Callable[[], NvdecDevice] = visible_gpu, *, budget: MemoryBudget | None = None, lanes: int = 0
     ) -> None:
         self._device = device
         self._lanes = lanes

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from framefleet.decode.backends.pynvvideocodec import shared_backend
+from framefleet.decode.backends.pynvvideocodec import DEFAULT_BUDGET_BYTES as DEFAULT_GPU_BUDGET_BYTES
+from framefleet.decode.backends.pynvvideocodec import PyNvVideoCodecBackend
 from framefleet.decode.choose import nvdec_is_here
 from framefleet.decode.pool import DecodePool
 from framefleet.decode.service.client import ServiceClient, ServiceUnreachable
@@ -25,6 +26,7 @@ from framefleet.decode.service.server import DecodeService
 from framefleet.errors import ConfigError, FramefleetError
 from framefleet.telemetry import set_up_logging
 from framefleet.units import GIB, parse_bytes
+from framefleet.vram.budget import MemoryBudget
 
 DEFAULT_BUDGET_BYTES = 4 * GIB
 _BACKLOG = 1024
@@ -57,6 +59,10 @@ def _parser() -> argparse.ArgumentParser:
         help="bytes of finished frames that no client has dropped, of all clients together; with --gpu for those of the"
         " CPU and those of NVDEC each (default: 4 GiB)",
     )  # fmt: skip
+    parser.add_argument(
+        "--gpu-budget", type=parse_bytes, default=DEFAULT_GPU_BUDGET_BYTES, metavar="SIZE",
+        help="bytes of the GPU's memory that its decoders may take, besides the CUDA context (default: 4 GiB)",
+    )  # fmt: skip
     parser.add_argument("--until-stdin-closes", action="store_true", help="end also when standard input closes")
     parser.add_argument("--stats", action="store_true", help="print how the service at the socket is, as JSON")
     return parser
@@ -68,9 +74,9 @@ def _run(asked: argparse.Namespace) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every clip whose frames are kept holds a few
     with _opened(asked) as served, _listening(asked.socket) as listener:
         asyncio.run(_serve(served, listener, asked))
-        if served.figures().hung:
+        if served.figures().hung:  # a thread that hangs in the driver cannot be waited for
             asked.socket.unlink(missing_ok=True)
-            os._exit(1)  # a thread that hangs in the driver cannot be waited for
+            os._exit(1)
     return 0
 
 
@@ -84,11 +90,13 @@ def _opened(asked: argparse.Namespace) -> Iterator[Served]:
             raise ConfigError(
                 "there is no NVDEC here", given=f"--gpu {asked.gpu}", remedy="without --gpu, or `framefleet doctor`"
             )
-        served = ServedSilicon(pool, shared_backend())
+        nvdec = PyNvVideoCodecBackend(budget=MemoryBudget(asked.gpu_budget, name="NVDEC memory"))
+        served = ServedSilicon(pool, nvdec)
         try:
             yield served
         finally:
             served.close()
+            nvdec.close()
 
 
 async def _serve(served: Served, listener: socket.socket, asked: argparse.Namespace) -> None:

@@ -32,7 +32,7 @@ from framefleet.decode.service.protocol import (
     ServiceStats,
     Started,
 )
-from framefleet.errors import DecoderLost, DecodeTimeout, DeviceError
+from framefleet.errors import DecoderLost, DeviceError
 from framefleet.media.limits import Deadline
 from framefleet.media.source import VideoSource
 
@@ -73,7 +73,7 @@ class ServiceClient:
     def decode(self, source: Source, options: DecodeOptions | None = None) -> DecodedFrames:
         """As `DecodePool.decode`, in the service. The frames lie in shared memory.
 
-        Raises what it raises; DecodeTimeout when `patience_s` is over; DecoderLost for a clip that killed the service
+        Raises what it raises; DeviceError when `patience_s` is over; DecoderLost for a clip that killed the service
         MAX_DEATHS times; ServiceUnreachable when there is none for longer than the grace.
         """
         clip, clock = VideoSource.of(source), Deadline(self._patience_s)
@@ -201,8 +201,8 @@ def _as_file(clip: VideoSource) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _impatient(clip: VideoSource, patience_s: float) -> DecodeTimeout:
-    return DecodeTimeout(
+def _impatient(clip: VideoSource, patience_s: float) -> DeviceError:
+    return DeviceError(
         "the decode service had no answer in time",
         given=repr(clip.name),
         allowed=f"{patience_s:g} s, its turn and restarts included",

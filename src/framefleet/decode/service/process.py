@@ -36,10 +36,13 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """None: usable cores."""
     budget_bytes: int | None = None
     """For finished frames."""
+    gpu_budget_bytes: int | None = None
+    """Of the GPU's memory, for its decoders."""
 
     def arguments(self) -> list[str]:
         """Of the command."""
         named = {"gpu": self.gpu, "cpu-workers": self.cpu_workers, "budget": self.budget_bytes}
+        named["gpu-budget"] = self.gpu_budget_bytes
         given = [f"--{name}={value}" for name, value in named.items() if value is not None]
         return [f"--socket={self.socket}", *given]
 
