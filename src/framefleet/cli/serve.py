@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,11 +117,16 @@ def _run(settings: FleetSettings, proxy: Any, place: Path, *, origin: str, as_js
             note(f"ended {len(folder.swept)} processes that an earlier fleet had left")
         plan = plan_fleet(settings, look_at_host(settings.python), folder.sockets)
         server = FleetServer(settings, plan, proxy, folder, origin=origin)
-        address = f"http://{proxy.host}:{at.getsockname()[1]}"
-        if as_json:
-            show_json({"address": address, "folder": str(folder.path), **plan_facts(plan)})
-        else:
-            names = ", ".join(one.name for one in plan.processes)
-            show(f"{settings.model} on {address}/v1 ({plan.engine}: {names}; logs in {folder.path / 'logs'})")
-        sys.stdout.flush()
-        run_serving(server.serve(at))
+        announce = partial(
+            _announce, settings, plan, f"http://{proxy.host}:{at.getsockname()[1]}", folder.path, as_json
+        )
+        run_serving(lambda signals: server.serve(at, signals, announce))
+
+
+def _announce(settings: FleetSettings, plan: FleetPlan, address: str, folder: Path, as_json: bool) -> None:
+    if as_json:
+        show_json({"address": address, "folder": str(folder), **plan_facts(plan)})
+    else:
+        names = ", ".join(one.name for one in plan.processes)
+        show(f"{settings.model} on {address}/v1 ({plan.engine}: {names}; logs in {folder / 'logs'})")
+    sys.stdout.flush()

@@ -258,7 +258,9 @@ def vllm_flags(settings: VllmSettings, num_on_gpu: int) -> list[str]:
 
 
 def _as_word(value: Any) -> str:
-    return msgspec.json.encode(value).decode() if isinstance(value, dict) else f"{value}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return msgspec.json.encode(value).decode() if isinstance(value, dict) else str(value)
 
 
 def _embedded_words(settings: FleetSettings, place: _Place) -> list[str]:

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from framefleet.serve.fleet import Fleet
 from framefleet.serve.fleet_plan import FleetPlan
 from framefleet.serve.fleet_settings import FleetSettings
 from framefleet.serve.memory_use import gpu_bytes, host_bytes
-from framefleet.serve.proxy import Proxy, serve_proxy
+from framefleet.serve.proxy import Proxy, Signals, serve_proxy
 from framefleet.serve.proxy_settings import ProxySettings
 from framefleet.serve.recent import figures_of
 from framefleet.serve.revisions import Revisions, digest_of, settings_of
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class FleetServer:
-    """`await FleetServer(...).serve(listener)` until SIGTERM or SIGINT; then nothing of it is left."""
+    """When `await FleetServer(...).serve(...)` returns, nothing of it is left running."""
 
     def __init__(
         self, settings: FleetSettings, plan: FleetPlan, proxy: ProxySettings, folder: RunFolder, *, origin: str
@@ -41,8 +42,11 @@ class FleetServer:
         self._started_at = time.time()
         self.fleet.on_change = self._wake
 
-    async def serve(self, at: socket.socket) -> None:
-        """Answer at a listening socket. Raises ReplicaError when no replica will ever be ready."""
+    async def serve(self, at: socket.socket, signals: Signals, announce: Callable[[], None]) -> None:
+        """Answer at a listening socket until a signal comes. `announce` is called once commands are taken.
+
+        Raises ReplicaError when no replica will ever be ready.
+        """
         host, port = at.getsockname()[:2]
         self.address = f"http://{host}:{port}"
         commands = {
@@ -51,8 +55,9 @@ class FleetServer:
             "figures": self._figures,
         }  # fmt: skip
         async with self.fleet, Control(self.fleet.folder.control, commands):
-            serving = asyncio.create_task(serve_proxy(self.proxy, at))
+            serving = asyncio.create_task(serve_proxy(self.proxy, at, signals))
             failing = asyncio.create_task(self.fleet.failed())
+            announce()
             try:
                 await asyncio.wait({serving, failing}, return_when=asyncio.FIRST_COMPLETED)
                 if failing.done() and not serving.done():

@@ -34,9 +34,9 @@ class VllmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Threads for that in each of them."""
     async_scheduling: bool = True
     """Plan the next step while one runs."""
-    mm_processor_cache_gb: Annotated[float, Meta(ge=0)] = 0
+    mm_processor_cache_gb: Annotated[float, Meta(ge=0)] = 0.0
     """Prepared clips kept. Useless where each clip comes once, and not safe with several renderer workers."""
-    mm_ipc_gpu_memory_gb: Annotated[float, Meta(ge=0)] = 0
+    mm_ipc_gpu_memory_gb: Annotated[float, Meta(ge=0)] = 0.0
     """GPU memory for frames that vLLM's own GPU decoders make. 0: none; our decode service keeps its own account."""
     media_io_kwargs: dict[str, Any] = {}
     """As vLLM's: `{video = {fps = 2}}`."""
@@ -109,13 +109,13 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """CUDA MPS, so that decoding and the model run on the GPU at once. `auto`: with vLLM where it can be started."""
     cores: Literal["shared", "split"] = "shared"
     """`split`: each GPU's processes get CPU cores of their own, near the GPU."""
-    start_s: _Seconds = 900
+    start_s: _Seconds = 900.0
     """From a replica's start to its first answer; then it is killed and started again."""
-    drain_s: _Seconds = 600
+    drain_s: _Seconds = 600.0
     """What is in flight may take so long to end before a replica is stopped all the same."""
-    stop_s: _Seconds = 20
+    stop_s: _Seconds = 20.0
     """From the request to end to the kill."""
-    restart_wait_s: _Seconds = 1
+    restart_wait_s: _Seconds = 1.0
     """Before a replica that died is started again; doubles with each death in a row, one minute at most."""
     max_restarts: Annotated[int, Meta(ge=0)] = 5
     """Deaths in a row without having been ready; then it stays down until `framefleet fleet restart`."""

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -33,7 +33,12 @@ from framefleet.serve.replica import FleetView
 from framefleet.serve.upload import DiskRoom
 from framefleet.serve.upstream import Upstream
 
+if TYPE_CHECKING:
+    import uvicorn
+
 SHUTDOWN_S = 30
+Signals = asyncio.Queue[int]
+"""Those that came, in order."""
 _FORWARDED = {
     "/v1/chat/completions": ("POST",),
     "/v1/completions": ("POST",),
@@ -149,8 +154,9 @@ def listener(host: str, port: int) -> socket.socket:
         ) from error
 
 
-async def serve_proxy(proxy: Proxy, at: socket.socket) -> None:
-    """Answer at a listening socket until SIGTERM or SIGINT; what is in flight then has SHUTDOWN_S to end."""
+async def serve_proxy(proxy: Proxy, at: socket.socket, signals: Signals | None = None) -> None:
+    """Answer at a listening socket until a signal comes; what is in flight then has SHUTDOWN_S to end, or until the
+    next signal."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -167,27 +173,41 @@ async def serve_proxy(proxy: Proxy, at: socket.socket) -> None:
     )
     async with proxy:
         _log.info("proxy on http://%s:%d over %d replicas", *at.getsockname()[:2], len(proxy.fleet.replicas()))
-        await uvicorn.Server(config).serve([at])
+        server = uvicorn.Server(config)
+        setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - it loses signals that come early
+        obeying = asyncio.create_task(_obey(server, signals or asyncio.Queue()))
+        try:
+            await server.serve([at])
+        finally:
+            obeying.cancel()
+
+
+async def _obey(server: uvicorn.Server, signals: Signals) -> None:
+    await signals.get()
+    server.should_exit = True
+    await signals.get()
+    server.force_exit = True
 
 
 def run_proxy(proxy: Proxy, at: socket.socket) -> None:
     """`serve_proxy` in the main thread."""
-    run_serving(serve_proxy(proxy, at))
+    run_serving(lambda signals: serve_proxy(proxy, at, signals))
 
 
-def run_serving(serving: Coroutine[Any, Any, None]) -> None:
-    """What ends by `serve_proxy`, on the fastest event loop there is, in the main thread."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _let_pass)
+def run_serving(serve: Callable[[Signals], Coroutine[Any, Any, None]]) -> None:
+    """Serve on the fastest event loop there is, in the main thread; SIGTERM and SIGINT go where `serve` looks."""
+
+    async def serve_with_signals() -> None:
+        signals: Signals = asyncio.Queue()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
+        await serve(signals)
+
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         from uvloop import new_event_loop as factory
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(serving)
-
-
-def _let_pass(*_: object) -> None:
-    """uvicorn raises the signal that stopped it once more; the connections are closed in peace all the same."""
+        runner.run(serve_with_signals())
 
 
 async def _say(send: Send, status: int, body: bytes, content_type: str = "application/json") -> None:
