@@ -12,6 +12,7 @@ import typer
 from framefleet._version import __version__
 from framefleet.cli.caption import caption
 from framefleet.cli.decode import decode
+from framefleet.cli.deepstream import deepstream
 from framefleet.cli.demo import demo
 from framefleet.cli.doctor import doctor
 from framefleet.cli.exits import ExitCode, exit_code_of
@@ -34,6 +35,7 @@ app = typer.Typer(
 for command in (demo, probe, decode, caption, search, export, serve, proxy, doctor):
     app.command()(command)
 app.add_typer(fleet)
+app.add_typer(deepstream)
 
 
 def _show_version(asked: bool) -> None:

@@ -10,6 +10,7 @@ from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
 from framefleet.decode.targets import choose_targets, output_size
 from framefleet.doctor.finding import Finding, Level
+from framefleet.doctor.gstreamer import gstreamer_finding
 from framefleet.errors import FramefleetError
 from framefleet.media.clip import ScannedClip
 from framefleet.media.scan import scan
@@ -22,7 +23,7 @@ _OPTIONS = DecodeOptions(num_frames=2, timeout_s=20.0)
 def decoding_findings(sample: str) -> list[Finding]:
     """Codecs, then every backend, tried on the clip at `sample`."""
     clip = scan(VideoSource.of(sample))
-    return [*_codecs(), _tools(), *(_backend(name, clip) for name in BACKENDS if name != "fake")]
+    return [*_codecs(), _tools(), gstreamer_finding(), *(_backend(name, clip) for name in BACKENDS if name != "fake")]
 
 
 def _codecs() -> list[Finding]:

@@ -1,0 +1,259 @@
+"""The `deepstream` backend on a GPU: equal frames, a hang that costs its clip only, clips/s by pool size; peers beside.
+
+    python benchmarks/nvdec/deepstream_check.py --clips DIR --out DIR [--corpus DIR] [--seconds 4] [--pools 1,8,16]
+    python benchmarks/nvdec/deepstream_check.py ... --fake   # the software pool, to try the script without a GPU
+
+1. Every clip of --clips and every corpus file that the backend takes: rows equal to PyAV's, mean difference in levels.
+2. Streams tagged and coded in ways that the backend refuses or that its converter may get wrong, decoded all the same:
+   what it would give.
+3. The pool's process stopped (SIGSTOP) under a clip: the deadline must end it, and the next clip be whole.
+4. Clips/s of each clip at each pool size, then the arms of `peers.py` named by --arms, each in a process of its own.
+
+Writes OUT/deepstream.json after each step; one JSON line per fact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "tests")]
+
+from framefleet.decode.backends.deepstream import POOL, DeepStreamBackend  # noqa: E402
+from framefleet.decode.backends.pyav import PyAvBackend  # noqa: E402
+from framefleet.decode.options import DecodeOptions  # noqa: E402
+from framefleet.decode.session import make_plan, scan_timed  # noqa: E402
+from framefleet.errors import DecodeTimeout, FramefleetError  # noqa: E402
+from framefleet.media.source import VideoSource  # noqa: E402
+
+FAKE = "framefleet.decode.deepstream.fake:FakePool"
+SIZE = (1024, 576)
+ODD = {
+    "bt601": {"matrix": 6},
+    "bt709": {"matrix": 1, "size": (1280, 720)},
+    "untagged_sd": {},
+    "untagged_hd": {"size": (1280, 720)},
+    "full_range": {"pix_fmt": "yuvj420p", "matrix": 6},
+    "crop_322x178": {"size": (322, 178)},
+    "hevc": {"codec": "libx265"},
+    "hevc_main10": {"codec": "libx265", "pix_fmt": "yuv420p10le"},
+    "av1": {"codec": "libsvtav1", "options": {"preset": "8"}},
+    "vp9": {"codec": "libvpx-vp9"},
+}
+
+
+def planned(path: str, **asked):
+    options = DecodeOptions(**{"num_frames": 16, "pool_size": 4, "timeout_s": 20, **asked})
+    clip, _ = scan_timed(VideoSource.of(path), options)
+    return clip, make_plan(clip, options), options
+
+
+def compare(backend: DeepStreamBackend, path: str, **asked) -> dict:
+    try:
+        clip, plan, options = planned(path, **asked)
+        refusal = backend.refuse(clip.info, clip.index)
+        start = time.monotonic()
+        gpu = backend.decode(clip, plan, options)
+        took = time.monotonic() - start
+        cpu = PyAvBackend().decode(clip, plan, options)
+    except FramefleetError as error:
+        return {"clip": Path(path).name, "error": str(error)[:300]}
+    same = np.array_equal(gpu.indices, cpu.indices)
+    off = np.abs(gpu.data.astype(int) - cpu.data)
+    return {
+        "clip": Path(path).name, "refused": refusal, "equal": bool(same and off.mean() < 2), "rows_same": bool(same),
+        "mean": round(float(off.mean()), 3), "p999": float(np.percentile(off, 99.9)),
+        "channel_bias": np.round((gpu.data.astype(int) - cpu.data).mean(axis=(0, 1, 2)), 2).tolist(),
+        "walked": gpu.stats.frames_walked, "s": round(took, 3),
+    }  # fmt: skip
+
+
+def odd_clips(folder: Path) -> list[str]:
+    from barcode_clips import write_clip
+
+    paths = []
+    for name, options in ODD.items():
+        suffix = "webm" if name == "vp9" else "mp4"
+        try:
+            paths.append(str(write_clip(folder / f"{name}.{suffix}", 24, **options)))
+        except Exception as error:  # noqa: BLE001 - an encoder that this FFmpeg lacks
+            tell({"clip": name, "error": f"not encoded: {error}"})
+    return paths
+
+
+def hang(backend: DeepStreamBackend, path: str) -> dict:
+    """Stop the warm process, decode with 3 s; then decode again."""
+    backend.decode(*planned(path))
+    pid = backend._hosts["shared"].pid  # noqa: SLF001
+    os.kill(pid, signal.SIGSTOP)
+    start = time.monotonic()
+    try:
+        backend.decode(*planned(path, timeout_s=3.0))
+        outcome = "frames from a stopped process"
+    except DecodeTimeout as error:
+        outcome = str(error)
+    took = time.monotonic() - start
+    start = time.monotonic()
+    frames = backend.decode(*planned(path))
+    is_gone = not Path(f"/proc/{pid}").exists()
+    return {
+        "hang": outcome, "ended_after_s": round(took, 2), "process_gone": is_gone, "frames_after": len(frames),
+        "restart_and_decode_s": round(time.monotonic() - start, 2),
+    }  # fmt: skip
+
+
+class Vram:
+    """Highest use of the card while the block lasts, above what it was before; None without NVML."""
+
+    def __enter__(self) -> Vram:
+        self.peak_mib, self._stop = None, threading.Event()
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+        except Exception:  # noqa: BLE001 - no NVML, no figure
+            return self
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        self._used = lambda: pynvml.nvmlDeviceGetMemoryInfo(card).used >> 20
+        self._base = self._used()
+        threading.Thread(target=self._sample, daemon=True).start()
+        return self
+
+    def _sample(self) -> None:
+        while not self._stop.wait(0.05):
+            self.peak_mib = max(self.peak_mib or 0, self._used() - self._base)
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+
+
+def rate(pool: str, path: str, size: int, seconds: float) -> dict:
+    with Vram() as vram:
+        backend = DeepStreamBackend(pool)
+        job = planned(path, size=SIZE, pool_size=size)
+        with ThreadPoolExecutor(size) as threads:
+            list(threads.map(lambda _: backend.decode(*job), range(size)))
+            start, done = time.monotonic(), []
+            stop_at = start + seconds
+
+            def work(_: int) -> None:
+                while time.monotonic() < stop_at:
+                    clip, plan, options = planned(path, size=SIZE, pool_size=size)
+                    done.append(len(backend.decode(clip, plan, options)))
+
+            list(threads.map(work, range(size)))
+        took = time.monotonic() - start
+        backend.close()
+    return {
+        "clip": Path(path).name, "pool": size, "clips_per_s": round(len(done) / took, 2), "vram_mib": vram.peak_mib,
+        "all_frames": set(done) == {16},
+    }  # fmt: skip
+
+
+def peer(arm: str, path: str, seconds: float) -> dict:
+    command = [sys.executable, str(HERE), "--one", arm, "--clips", path, "--seconds", str(seconds)]
+    with Vram() as vram:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds * 4 + 30, check=False)
+            lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+            facts = json.loads(lines[-1]) if lines else {"error": done.stderr[-400:]}
+        except subprocess.TimeoutExpired:
+            facts = {"error": "timeout"}
+    return {"arm": arm, "clip": Path(path).name, **facts, "vram_mib": vram.peak_mib}
+
+
+def one_peer(arm: str, path: str, seconds: float) -> dict:
+    from peers import PEERS
+
+    open_arm, count = PEERS[arm]
+    make = open_arm(count)
+    workers, got = [make() for _ in range(count)], []
+    try:
+        with ThreadPoolExecutor(count) as threads:
+            list(threads.map(lambda worker: worker(path), workers))
+            start = time.monotonic()
+
+            def work(worker) -> None:
+                while time.monotonic() < start + seconds:
+                    got.append(worker(path))
+
+            list(threads.map(work, workers))
+    except Exception as error:  # noqa: BLE001 - a peer's failure is a finding
+        return {"error": repr(error)[:300]}
+    return {"clips_per_s": round(len(got) / (time.monotonic() - start), 2), "all_frames": set(got) == {16}}
+
+
+FACTS: list[dict] = []
+
+
+def tell(fact: dict) -> None:
+    FACTS.append(fact)
+    print(json.dumps(fact), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clips", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path())
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--pools", default="1,8,16")
+    parser.add_argument("--arms", default="")
+    parser.add_argument("--budget-s", type=float, default=600, help="no new step is begun after this")
+    parser.add_argument("--fake", action="store_true")
+    parser.add_argument("--one")
+    asked = parser.parse_args()
+    if asked.one:
+        print(json.dumps(one_peer(asked.one, str(asked.clips), asked.seconds)), flush=True)
+        os._exit(0)
+    started = time.monotonic()
+    pool = FAKE if asked.fake else POOL
+    paths = sorted(str(path) for path in asked.clips.iterdir() if path.suffix in (".mp4", ".mkv"))
+    corpus = sorted(str(path) for path in asked.corpus.iterdir()) if asked.corpus else []
+    with tempfile.TemporaryDirectory() as folder:
+        steps = [lambda path=path: compare(backend, path, size=SIZE) for path in paths]
+        steps += [lambda path=path: compare(backend, path) for path in [*paths[:1], *odd_clips(Path(folder))]]
+        backend = DeepStreamBackend(pool)
+        steps += [lambda path=path: compare(backend, path, num_frames=8) for path in corpus if takes(backend, path)]
+        steps += [lambda: hang(backend, paths[0])]
+        sizes = [int(size) for size in asked.pools.split(",")]
+        steps += [lambda p=path, n=size: rate(pool, p, n, asked.seconds) for path in paths for size in sizes]
+        arms = [arm for arm in asked.arms.split(",") if arm]
+        steps += [lambda p=path, a=arm: peer(a, p, asked.seconds) for path in paths for arm in arms]
+        for step in steps:
+            if time.monotonic() - started < asked.budget_s:
+                tell(attempt(step))
+                (asked.out / "deepstream.json").write_text(json.dumps(FACTS, indent=1))
+        backend.close()
+    print(json.dumps({"steps": len(steps), "told": len(FACTS), "took_s": round(time.monotonic() - started, 1)}))
+
+
+def attempt(step) -> dict:
+    try:
+        return step()
+    except Exception as error:  # noqa: BLE001 - one step's failure must not cost the others
+        return {"failed": repr(error)[:400]}
+
+
+def takes(backend: DeepStreamBackend, path: str) -> bool:
+    try:
+        clip, _, _ = planned(path)
+    except FramefleetError:
+        return False
+    return backend.refuse(clip.info, clip.index) is None
+
+
+if __name__ == "__main__":
+    main()

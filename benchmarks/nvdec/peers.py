@@ -1,0 +1,133 @@
+"""Peers of the NVDEC benchmark that need more than pip: DeepStream's pool and TorchCodec on CUDA, as vLLM uses them.
+
+`PEERS[arm]` is (open, count): `open(count)` is called once per trial and gives what makes one worker, a function from
+a path to the number of frames it got: `run_threads(open(count), count, path, seconds)`.
+
+Both look for shared libraries by names that the machine may not have. `library_path` makes a folder of links to them;
+a trial process must be started with LD_LIBRARY_PATH naming it (`with_libraries` starts this process anew so).
+
+DALI is no arm: its wheel (nvidia-dali-cuda130 2.4.0) is 199 MB, more than could be taken to the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+NUM_FRAMES = 16
+Worker = Callable[[str], int]
+_MARK = "FRAMEFLEET_PEER_LIBRARIES"
+
+
+def rows_of(num_frames: int) -> list[int]:
+    return np.linspace(0, num_frames - 1, min(NUM_FRAMES, num_frames)).round().astype(int).tolist()
+
+
+def library_path(folder: Path) -> Path:
+    """Links in `folder` to PyAV's FFmpeg (which serves TorchCodec) and to CUDA's libraries (for DeepStream)."""
+    from framefleet.decode.deepstream import cuda
+    from framefleet.errors import MissingLibrary
+
+    for package in find_spec("av").submodule_search_locations:
+        for library in Path(package).parent.joinpath("av.libs").glob("*.so*"):
+            names = [library.name]
+            if plain := re.match(r"(lib(?:av|sw)\w+)-[0-9a-f]{8}\.so\.(\d+)\.", library.name):
+                names.append(f"{plain[1]}.so.{plain[2]}")
+            for name in names:
+                (folder / name).symlink_to(library)
+    try:
+        cuda.link_libraries(folder)
+    except MissingLibrary as error:
+        print(error, file=sys.stderr)
+    return folder
+
+
+def with_libraries() -> None:
+    """Start this process anew with the libraries on its path, once."""
+    if os.environ.get(_MARK):
+        return
+    folder = library_path(Path(tempfile.mkdtemp(prefix="peers-")))
+    os.environ |= {
+        _MARK: str(folder),
+        "LD_LIBRARY_PATH": os.pathsep.join([str(folder), os.environ.get("LD_LIBRARY_PATH", "")]),
+        "GST_REGISTRY": str(folder / "registry.bin"),
+    }
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def to_pinned(frames) -> int:
+    import torch
+
+    host = torch.empty(frames.shape, dtype=frames.dtype, pin_memory=True)
+    host.copy_(frames)
+    return len(host)
+
+
+def deepstream_pool(count: int) -> Callable[[], Worker]:
+    """As vLLM's deepstream loader: one pool for all, whole files, counted by its own probe; full size, pinned memory.
+
+    A file that the pool refuses raises with its reason.
+    """
+    with_libraries()
+    from framefleet.decode.deepstream.gstreamer import find_gstreamer
+    from framefleet.decode.deepstream.preload import load_gstreamer
+
+    found = find_gstreamer()
+    load_gstreamer(found.bundle, found.python_path)
+    from nvidia.deepstream_videodecode import DecodePool, probe_metadata
+
+    pool = DecodePool(num_workers=count)
+
+    def clip(path: str) -> int:
+        content = Path(path).read_bytes()
+        num_frames, *_, codec = probe_metadata(content)
+        rows = rows_of(num_frames)
+        result = pool.decode(content, target_indices=rows, codec=codec, max_frames=len(rows))
+        if result.error or result.frames is None:
+            raise RuntimeError(result.error or "no frames")
+        return to_pinned(result.frames)
+
+    return lambda: clip
+
+
+def deepstream_ours(count: int) -> Callable[[], Worker]:
+    """framefleet's backend over the same pool: our index and plan, small frames, a process that can be killed."""
+    import framefleet
+
+    def clip(path: str) -> int:
+        return len(
+            framefleet.decode(path, num_frames=NUM_FRAMES, size=(1024, 576), backend="deepstream", pool_size=count)
+        )
+
+    return lambda: clip
+
+
+def torchcodec_cuda(count: int) -> Callable[[], Worker]:
+    """TorchCodec's CUDA decoder, one per clip: exact seeking, full size, pinned memory."""
+    del count
+    with_libraries()
+    import torch
+    from torchcodec.decoders import VideoDecoder
+
+    def clip(path: str) -> int:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            decoder = VideoDecoder(path, device="cuda", dimension_order="NHWC", seek_mode="exact")
+            if getattr(decoder, "cpu_fallback", None):
+                raise RuntimeError(f"on the CPU: {decoder.cpu_fallback}")
+            return to_pinned(decoder.get_frames_at(rows_of(len(decoder))).data)
+
+    return lambda: clip
+
+
+PEERS: dict[str, tuple[Callable[[int], Callable[[], Worker]], int]] = {
+    **{f"deepstream_pool_{count}": (deepstream_pool, count) for count in (1, 8, 16)},
+    **{f"deepstream_ours_{count}": (deepstream_ours, count) for count in (8, 16)},
+    **{f"torchcodec_cuda_{count}": (torchcodec_cuda, count) for count in (4, 8, 16)},
+}
