@@ -143,7 +143,7 @@ class H264Reader:
         if not slices:
             return HIDDEN
         if is_idr or (is_intra and (is_key or recovery_frames == 0)):
-            return (facts & ~GAP) | START
+            return facts | START
         if recovery_frames is not None:
             return facts | RECOVERY | recovery_frames << RECOVERY_SHIFT
         return facts

@@ -175,21 +175,22 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
             if not origins:
                 info = describe(container, stream, source, limits, picture)
             origins.append(origin)
-            known = has_pts[origin] and pts is not None
-            ticks[origin] = pts + int(walked.epochs.shift[origin]) if known else None
+            is_known = has_pts[origin] and pts is not None
+            ticks[origin] = (pts or 0) + int(walked.epochs.shift[origin]) if is_known else None
     facts = walked.facts.copy()
     facts[[number for number in feed.troubled if 0 <= number < len(facts)]] |= DAMAGED
     broken = _broken_by_decoding(facts, table, info.codec, feed.troubled)
     is_one_to_one = not np.any(facts & (NOT_ONE_PICTURE | HIDDEN))
     order = with_lost(origins, (facts & IS_B != 0).tolist()) if is_one_to_one else origins
-    decode_times = sorted(t for t in table.dts[order].tolist() if t != NO_PTS)
-    times = fill_ticks([ticks.get(number) for number in order], walked.step, decode_times)
+    decode_times = table.pts if reason == PTS_ARE_DTS else table.dts
+    clock = sorted(t for t in decode_times[order].tolist() if t != NO_PTS)
+    times = fill_ticks([ticks.get(number) for number in order], walked.step, clock)
     came = set(origins)
     kept = [at for at, n in enumerate(order) if n in came and not broken[n] and not table.is_discarded[n]]
     if not kept:
         raise SourceCorrupt("no frame of the clip can be decoded", given=repr(source.name))
     walked.notes.append(f"{reason}: decoded to find the frames")
-    if not decode_times and not any(t is not None for t in ticks.values()):
+    if not clock and not any(t is not None for t in ticks.values()):
         walked.notes.append(f"the source has no clock: {walked.fps:g} frames per second are assumed")
     seen = replace(walked, info=info, facts=facts)
     rows = np.array(order, np.int64)[kept], times[kept]

@@ -31,6 +31,8 @@ from framefleet.units import NS_PER_S, ticks_to_ns
 _BACKWARD_JUMP_S = Fraction(1, 2)
 _FORWARD_JUMP_S = 3600
 """In a live stream a clock that leaps an hour was set anew; files may have such gaps."""
+_MAX_CREDIBLE_S = 100 * 365 * 24 * 3600
+"""No clock says more, and nanoseconds would not hold much more; damaged stamps do."""
 
 
 PTS_ARE_DTS = "pts are decode times"
@@ -48,9 +50,10 @@ def why_packets_cannot_tell(table: PacketTable, codec: str, *, has_b_frames: boo
     recoveries = np.flatnonzero(facts & RECOVERY)
     if not len(starts) or (len(recoveries) and recoveries[0] < starts[0]):
         return "no packet is a clean starting point"
-    if has_b_frames and np.any(facts & IS_B) and np.array_equal(table.pts, table.dts):
+    steps = np.diff(table.pts[shown])
+    if has_b_frames and np.any(facts & IS_B) and np.all(steps > 0):
         return PTS_ARE_DTS
-    if has_b_frames and len(np.unique(table.pts[shown])) < np.count_nonzero(shown):
+    if has_b_frames and len(np.unique(table.pts[shown])) <= len(steps):
         return "packets share a pts"
     return ""
 
@@ -89,7 +92,7 @@ def undecodable(facts: Int64, pts: Int64, codec: str) -> Bool:
     is_lost, lead_is_lost, start_pts, refs_to_go = True, True, NO_PTS, -1
     for packet, (fact, ticks) in enumerate(zip(facts.tolist(), pts.tolist(), strict=True)):
         if fact & START and not fact & DAMAGED:
-            lead_is_lost, is_lost, start_pts = is_lost, False, ticks
+            lead_is_lost, is_lost, start_pts = is_lost or bool(fact & GAP), False, ticks
             continue
         if fact & (DAMAGED | GAP):
             refs_to_go = -1
@@ -122,14 +125,16 @@ class Epochs:
 
 def find_epochs(table: PacketTable, time_base: Fraction, *, is_live_format: bool) -> Epochs:
     """Where the clock jumped back (or, in live formats, leapt far ahead), each part laid right after the one before."""
-    clock = np.where(table.dts != NO_PTS, table.dts, table.pts)
+    clock = table.dts if np.any(table.dts != NO_PTS) else table.pts  # never mixed: pts run ahead of dts
     known = np.flatnonzero(clock != NO_PTS)
     step = np.diff(clock[known])
-    is_jump = step < -int(_BACKWARD_JUMP_S / time_base)
+    is_jump = (step < -int(_BACKWARD_JUMP_S / time_base)) | (step > int(_MAX_CREDIBLE_S / time_base))
     if is_live_format:
         is_jump |= step > int(_FORWARD_JUMP_S / time_base)
     starts = [0, *known[1:][is_jump].tolist()]
     shift = np.zeros(len(clock), np.int64)
+    if len(known) and abs(int(clock[known[0]])) > int(_MAX_CREDIBLE_S / time_base):
+        shift[:] = -clock[known[0]]
     for begin, end, following in zip(starts, starts[1:], [*starts[2:], len(clock)], strict=False):
         before, after = table.pts[begin:end], table.pts[end:following]
         if not np.any(before != NO_PTS) or not np.any(after != NO_PTS):
