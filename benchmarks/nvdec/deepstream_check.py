@@ -1,11 +1,11 @@
 """The `deepstream` backend on a GPU: equal frames, a hang that costs its clip only, clips/s by pool size; peers beside.
 
-    python benchmarks/nvdec/deepstream_check.py --clips DIR --out DIR [--corpus DIR] [--seconds 4] [--pools 1,8,16]
+    python benchmarks/nvdec/deepstream_check.py --clips DIR --out DIR [--corpus DIR] [--odd] [--pools 1,8,16]
     python benchmarks/nvdec/deepstream_check.py ... --fake   # the software pool, to try the script without a GPU
 
 1. Every clip of --clips and every corpus file that the backend takes: rows equal to PyAV's, mean difference in levels.
-2. Streams tagged and coded in ways that the backend refuses or that its converter may get wrong, decoded all the same:
-   what it would give.
+2. (--odd) Streams tagged and coded in ways that the backend refuses, or that its converter may get wrong, decoded all
+   the same: what it would give.
 3. The pool's process stopped (SIGSTOP) under a clip: the deadline must end it, and the next clip be whole.
 4. Clips/s of each clip at each pool size, then the arms of `peers.py` named by --arms, each in a process of its own.
 
@@ -139,27 +139,31 @@ class Vram:
         self._stop.set()
 
 
-def rate(pool: str, path: str, size: int, seconds: float) -> dict:
+def rates(pool: str, paths: list[str], size: int, seconds: float) -> dict:
+    """Every clip in turn on one pool of `size` workers; scanning, packing and all."""
+    per_clip = {}
     with Vram() as vram:
         backend = DeepStreamBackend(pool)
-        job = planned(path, size=SIZE, pool_size=size)
-        with ThreadPoolExecutor(size) as threads:
-            list(threads.map(lambda _: backend.decode(*job), range(size)))
-            start, done = time.monotonic(), []
-            stop_at = start + seconds
-
-            def work(_: int) -> None:
-                while time.monotonic() < stop_at:
-                    clip, plan, options = planned(path, size=SIZE, pool_size=size)
-                    done.append(len(backend.decode(clip, plan, options)))
-
-            list(threads.map(work, range(size)))
-        took = time.monotonic() - start
+        for path in paths:
+            per_clip[Path(path).name] = rate(backend, path, size, seconds)
         backend.close()
-    return {
-        "clip": Path(path).name, "pool": size, "clips_per_s": round(len(done) / took, 2), "vram_mib": vram.peak_mib,
-        "all_frames": set(done) == {16},
-    }  # fmt: skip
+    return {"pool": size, "clips_per_s": per_clip, "vram_mib": vram.peak_mib}
+
+
+def rate(backend: DeepStreamBackend, path: str, size: int, seconds: float) -> float | str:
+    asked = {"size": SIZE, "pool_size": size}
+    with ThreadPoolExecutor(size) as threads:
+        list(threads.map(lambda _: backend.decode(*planned(path, **asked)), range(size)))
+        start, got = time.monotonic(), []
+
+        def work(_: int) -> None:
+            while time.monotonic() < start + seconds:
+                got.append(len(backend.decode(*planned(path, **asked))))
+
+        list(threads.map(work, range(size)))
+    if set(got) != {16}:
+        return f"frames given: {sorted(set(got))}"
+    return round(len(got) / (time.monotonic() - start), 2)
 
 
 def peer(arm: str, path: str, seconds: float) -> dict:
@@ -208,6 +212,7 @@ def main() -> None:
     parser.add_argument("--clips", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--odd", action="store_true", help="step 2")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--pools", default="1,8,16")
     parser.add_argument("--arms", default="")
@@ -224,12 +229,13 @@ def main() -> None:
     corpus = sorted(str(path) for path in asked.corpus.iterdir()) if asked.corpus else []
     with tempfile.TemporaryDirectory() as folder:
         steps = [lambda path=path: compare(backend, path, size=SIZE) for path in paths]
-        steps += [lambda path=path: compare(backend, path) for path in [*paths[:1], *odd_clips(Path(folder))]]
+        odd = odd_clips(Path(folder)) if asked.odd else []
+        steps += [lambda path=path: compare(backend, path) for path in [*paths[:1], *odd]]
         backend = DeepStreamBackend(pool)
         steps += [lambda path=path: compare(backend, path, num_frames=8) for path in corpus if takes(backend, path)]
         steps += [lambda: hang(backend, paths[0])]
         sizes = [int(size) for size in asked.pools.split(",")]
-        steps += [lambda p=path, n=size: rate(pool, p, n, asked.seconds) for path in paths for size in sizes]
+        steps += [lambda n=size: rates(pool, paths, n, asked.seconds) for size in sizes]
         arms = [arm for arm in asked.arms.split(",") if arm]
         steps += [lambda p=path, a=arm: peer(a, p, asked.seconds) for path in paths for arm in arms]
         for step in steps:
