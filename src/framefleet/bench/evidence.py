@@ -4,7 +4,8 @@ What each stage's share of use comes from, best first:
 
 - client: its own CPU (one event loop: one core).
 - proxy: the CPU of its process (one core), where it runs on this machine.
-- cpu_decode, nvdec: our decoder's spans times the request rate, over the decode lanes; NVML's decoder share.
+- cpu_decode, nvdec: the busy slots of our decode service; else our decoder's spans times the request rate, over the
+  decode lanes; NVML's decoder share.
 - cpu_decode + preprocess share the engine's API server. Their work is known from the trials with one request at a
   time, where nothing waits (with clips as they are, and decoded before: the difference is decoding); what requests take
   longer than that under load is waiting, and a queue that long tells how busy the server must be.
@@ -64,7 +65,7 @@ def evidence_of(observed: Observed, setup: Setup, *, smallest_effect: float = 0.
     view = _View(observed, setup, gains)
     stages: dict[Stage, StageReading] = {
         "client": view.client(), "preprocess": view.preprocess(), "transfer": view.transfer(),
-        view.decode_stage: view.decode(), **view.proxy(), **view.kv_cache(), **view.fetch(), **view.engine_stages(),
+        **view.decoders(), **view.proxy(), **view.kv_cache(), **view.fetch(), **view.engine_stages(),
     }  # fmt: skip
     shared = tuple(one for one in (view.api_server(), view.engine(), view.machine()) if one is not None)
     return Evidence(total_s=view.phase("total"), stages=stages, ablations=gains, shared=shared)
@@ -154,12 +155,24 @@ class _View:
             return {}
         return {"fetch": StageReading(utilisation=None, wait_s=0.0, service_s=self.phase("fetch"))}
 
-    def decode(self) -> StageReading:
+    def decoders(self) -> dict[Stage, StageReading]:
+        """Both kinds of silicon where a decode service has both; else the one in use."""
+        wait_s = self.waiting_s * self.decode_s / max(self.decode_s + self.rest_s, _LEAST_PART_S)
+        found: dict[Stage, StageReading] = {}
+        kinds: tuple[tuple[str, Stage], ...] = (("cpu", "cpu_decode"), ("nvdec", "nvdec"))
+        for name, stage in kinds:
+            busy, slots = self.gauge(f"decode/{name}"), self.gauge(f"decode/{name}_slots")
+            if busy is not None and slots:
+                found[stage] = StageReading(
+                    utilisation=min(busy / slots, 1.0), wait_s=wait_s, service_s=busy / max(self.rate_per_s, 1e-9)
+                )
+        return found or {self.decode_stage: self._decode(wait_s)}
+
+    def _decode(self, wait_s: float) -> StageReading:
         spans_s = sum(self.phase(name) for name in ("probe", "decode", "resize"))
         busy = self.rate_per_s * (spans_s or self.decode_s) / self._setup.decode_lanes
         if self.decode_stage == "nvdec":
             busy = self._no_more_than_ablations_leave(self.gauge("gpu/nvdec") or 0.0, {"nvdec"})
-        wait_s = self.waiting_s * self.decode_s / max(self.decode_s + self.rest_s, _LEAST_PART_S)
         return StageReading(utilisation=min(busy, 1.0), wait_s=wait_s, service_s=spans_s or self.decode_s)
 
     def preprocess(self) -> StageReading:

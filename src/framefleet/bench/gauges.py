@@ -181,6 +181,15 @@ def listening_pid(url: str) -> int | None:
     return None
 
 
+def environment_of(pids: Iterable[int], variable: str) -> list[str]:
+    """The values of an environment variable in these processes, each once; those that may not be seen have none."""
+    psutil, found = _psutil(), []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            found.append(psutil.Process(pid).environ().get(variable, ""))
+    return list(dict.fromkeys(value for value in found if value))
+
+
 def usable_cores() -> float:
     """Cores that this process may use: its affinity, and what its control group allows."""
     cores = float(len(os.sched_getaffinity(0)))

@@ -100,9 +100,10 @@ class Climb:
         self._rng = random.Random(f"climb/{seed}")
         self.measured: dict[tuple[Value, ...], Outcome] = {}
         self.num_trials = 0
+        self._running = ""
         self.max_trials = max_trials or max(8, min(200, grid_size(ladders) // 4))
         given = start or {}
-        self._start = tuple(given.get(one.name, one.rungs[len(one.rungs) // 2]) for one in self.ladders)
+        self.start = tuple(given.get(one.name, one.rungs[len(one.rungs) // 2]) for one in self.ladders)
 
     async def run(self) -> Settings:
         """The settings chosen. Raises ConfigError when none could run at all."""
@@ -137,7 +138,7 @@ class Climb:
             column = list(itertools.islice(itertools.cycle(ladder.rungs), count))
             self._rng.shuffle(column)
             columns.append(column)
-        return list(dict.fromkeys([self._start, *zip(*columns, strict=True)]))
+        return list(dict.fromkeys([self.start, *zip(*columns, strict=True)]))
 
     async def _climb(self, best: tuple[Value, ...], place: int) -> tuple[Value, ...]:
         """The best rung of one ladder, all others held."""
@@ -166,12 +167,18 @@ class Climb:
         """`keep` wins unless another is better."""
         rest, effort = list(points), 1
         while True:
-            for point in rest:
+            for point in sorted(rest, key=self._restart_key):
                 await self._see(point, effort)
             rest.sort(key=lambda point: (-self.measured[point].score, point != keep))
             if len(rest) <= 2 or self.num_trials >= self.max_trials:
                 return rest[0]
             rest, effort = rest[: (len(rest) + 1) // 2], 2 * effort
+
+    def _restart_key(self, point: tuple[Value, ...]) -> tuple[bool, str]:
+        """Points that need the same servers stand together, those of the running ones first."""
+        pairs = zip(self.ladders, point, strict=True)
+        servers = repr([value for ladder, value in pairs if ladder.restarts])
+        return servers != self._running, servers
 
     async def _shrink(self, fastest: tuple[Value, ...]) -> tuple[Value, ...]:
         chosen, least = fastest, self.measured[fastest].score * (1 - self._effect / 2)
@@ -197,6 +204,7 @@ class Climb:
             return
         if self.num_trials >= self.max_trials and seen is not None and not is_last_word:
             return
+        self._running = self._restart_key(point)[1]
         more = await self._measure(self.settings(point), missing)
         self.num_trials += missing
         self.measured[point] = seen.and_more(more) if seen else more

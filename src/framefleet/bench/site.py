@@ -7,14 +7,25 @@ import contextlib
 import os
 import re
 import urllib.request
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
 
 from framefleet.bench.exposition import Exposition, parse_exposition
-from framefleet.bench.gauges import Gauge, NvmlGauge, ProcessGauge, Role, listening_pid, usable_cores
+from framefleet.bench.gauges import (
+    Gauge,
+    NvmlGauge,
+    ProcessGauge,
+    Role,
+    environment_of,
+    listening_pid,
+    usable_cores,
+)
+from framefleet.decode.service.client import ServiceClient
 from framefleet.errors import EngineLost, FramefleetError, MissingLibrary
 
+SOCKET_VARIABLE = "FRAMEFLEET_DECODE_SOCKET"
 _PROXY_MARK = "framefleet_proxy_"
 _LEVELS = {
     "vllm:num_requests_running": "engine/running",
@@ -88,6 +99,28 @@ class EngineGauge:
         return {n: sum(v) / (len(v) if n in _MEAN_OVER_ENGINES else 1) for n, v in found.items()}
 
 
+class ServiceGauge:
+    """Decode services on this machine: how busy their slots are, how many clips wait, and for the budget how long."""
+
+    def __init__(self, sockets: Sequence[str]) -> None:
+        self._services = [ServiceClient(path, patience_s=1.0, grace_s=0.0) for path in sockets]
+
+    def read(self) -> dict[str, float]:
+        """`decode/KIND_s` (busy seconds of all slots so far) and `decode/KIND_slots` by kind of silicon, and
+        `decode/queued`, `decode/budget_waited_s`, `decode/budget_held_bytes`. Sums."""
+        found: defaultdict[str, float] = defaultdict(float)
+        for service in self._services:
+            with contextlib.suppress(FramefleetError):
+                stats = service.stats()
+                found["decode/queued"] += stats.queued
+                found["decode/budget_waited_s"] += stats.budget_waited_s
+                found["decode/budget_held_bytes"] += stats.budget_held_bytes
+                for one in stats.silicon:
+                    found[f"decode/{one.name}_s"] += one.busy_s_total
+                    found[f"decode/{one.name}_slots"] += one.slots
+        return dict(found)
+
+
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """All that can be read of a site, and what cannot."""
 
@@ -110,6 +143,8 @@ def gauges_of(site: Site, gpus: Sequence[int] | None = None) -> Gauges:
         processes = ProcessGauge(roots)
         decode_workers = processes.num_processes("decode_worker")
         found.append(processes)
+        if sockets := environment_of((pid for pid, role in roots.items() if role == "api_server"), SOCKET_VARIABLE):
+            found.append(ServiceGauge(sockets))
     except MissingLibrary as error:
         unread.append(str(error))
     is_gpu = False
