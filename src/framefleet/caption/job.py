@@ -46,7 +46,7 @@ from framefleet.units import parse_bytes
 if TYPE_CHECKING:
     from framefleet.engine.asking import AskingCaptioner
 
-DEFAULT_CONCURRENCY = {"openai_http": 64}
+DEFAULT_CONCURRENCY = {"openai_http": 64, "fleet": 256}
 """Requests at an engine at once; 16 (two batches of the embedded one) elsewhere."""
 
 

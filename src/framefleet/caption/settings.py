@@ -19,7 +19,8 @@ class CaptionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Every field has a working default."""
 
     engine: str | None = None
-    """`embedded`, `openai_http`, `fake` or a plugin's; unset: `openai_http` with an endpoint, else `embedded`."""
+    """`embedded`, `openai_http`, `fleet`, `fake` or a plugin's; unset: `openai_http` with an endpoint, else `embedded`,
+    and on the command line `fleet` for a `model` that vLLM can serve here."""
     endpoint: str | None = None
     """Base URL of an OpenAI-compatible server (`http://host:8000/v1`)."""
     model: str | None = None

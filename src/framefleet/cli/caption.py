@@ -10,8 +10,9 @@ import typer
 
 from framefleet.cli.exits import ExitCode
 from framefleet.cli.options import Backend, Fps, Json, MaxPixels, NumFrames
+from framefleet.cli.own_fleet import with_fleet
 from framefleet.cli.progress import ProgressLine
-from framefleet.cli.render import show, show_facts, show_json
+from framefleet.cli.render import builtins_of, show, show_facts, show_json
 from framefleet.errors import ConfigError
 from framefleet.units import format_bytes
 
@@ -38,7 +39,7 @@ Store = Annotated[
 def caption(
     inputs: Inputs,
     output: Store = "captions.lance",
-    engine: Annotated[str | None, _option(panel=_ENGINE, help="embedded, openai_http, or a plugin's.")] = None,
+    engine: Annotated[str | None, _option(panel=_ENGINE, help="embedded, openai_http, fleet, or a plugin's.")] = None,
     endpoint: Annotated[str | None, _option(panel=_ENGINE, metavar="URL", help="An OpenAI-compatible server.")] = None,
     model: Annotated[str | None, _option(panel=_ENGINE, help="Folder, hub id, or the server's name for it.")] = None,
     engine_option: Annotated[
@@ -94,13 +95,13 @@ def caption(
         "retry_failed": retry_failed or None,
         "column": column,
     }
-    job = CaptionJob(inputs, output, _settings(config, flags))
+    job = CaptionJob(inputs, output, with_fleet(_settings(config, flags), config))
     if plan:
         return _plan(job, as_json=as_json)
     with ProgressLine(is_quiet=quiet) as line:
         summary = run_caption_job(job, on_progress=line.update, on_commit=line.tell_failures)
     if as_json:
-        show_json({"store": output, **_builtins(summary)})
+        show_json({"store": output, **builtins_of(summary)})
     else:
         show(summary_text(summary, output))
     return exit_code_of_run(summary)
@@ -171,7 +172,7 @@ def _plan(job: Any, *, as_json: bool) -> ExitCode:
 
     plan = asyncio.run(plan_job(job))
     if as_json:
-        show_json(_builtins(plan))
+        show_json(builtins_of(plan))
     else:
         show_facts(_plan_lines(plan))
     return ExitCode.OK
@@ -191,10 +192,3 @@ def _plan_lines(plan: JobPlan) -> dict[str, str]:
             ", ".join(f"{kind} {n}" for kind, n in plan.sample_failed.items()) + f" of {plan.sampled} sampled"
         )
     return lines
-
-
-def _builtins(value: Any) -> dict[str, Any]:
-    import msgspec
-
-    built: dict[str, Any] = msgspec.to_builtins(value)
-    return built

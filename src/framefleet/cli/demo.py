@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from framefleet.cli.exits import ExitCode
 from framefleet.cli.options import Json
 from framefleet.cli.progress import ProgressLine
-from framefleet.cli.render import note, show, show_json
+from framefleet.cli.render import builtins_of, note, show, show_json
 
 if TYPE_CHECKING:
     from framefleet.bench.demo_run import DemoCaption, DemoResult, DemoSearch
@@ -32,7 +32,7 @@ def demo(output: Folder = Path("demo-output"), as_json: Json = False) -> ExitCod
         result = run_demo(output, on_progress=line.update)
     sheet = _draw(output / "sheet.png", result)
     if as_json:
-        show_json({**_builtins(result), "sheet": str(sheet), "is_passed": result.is_passed})
+        show_json({**builtins_of(result), "sheet": str(sheet), "is_passed": result.is_passed})
     else:
         _show(result, sheet)
     return ExitCode.OK if result.is_passed else ExitCode.CHECK_FAILED
@@ -80,10 +80,3 @@ def _show_search(search: DemoSearch, store: str) -> None:
         show(f"  {Path(hit).name}{'' if hit in search.expected else '  (wrong)'}")
     names = ", ".join(Path(clip).name for clip in search.expected)
     show("  right: the clips of which it is true" if search.is_right else f"  WRONG: it is true of {names}")
-
-
-def _builtins(value: Any) -> dict[str, Any]:
-    import msgspec
-
-    built: dict[str, Any] = msgspec.to_builtins(value)
-    return built

@@ -49,6 +49,12 @@ def show_json(value: Any) -> None:
     sys.stdout.flush()
 
 
+def builtins_of(value: Any) -> dict[str, Any]:
+    """A struct as a dict of plain values."""
+    built: dict[str, Any] = msgspec.to_builtins(value)
+    return built
+
+
 def _encode_rest(value: Any) -> Any:
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return value.tolist()

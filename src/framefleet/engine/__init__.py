@@ -20,6 +20,7 @@ ENGINES = Registry(
     {
         "embedded": "framefleet.engine.embedded.engine:open_embedded",
         "openai_http": "framefleet.engine.openai_http:open_openai_http",
+        "fleet": "framefleet.serve.fleet_engine:open_fleet",
         "fake": "framefleet.engine.fake:open_fake",
     },
 )

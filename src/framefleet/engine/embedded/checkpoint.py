@@ -60,7 +60,7 @@ def open_checkpoint(model: str) -> Checkpoint:
             "the embedded engine does not run this family of models",
             given=f"{config.get('model_type')!r} ({model})",
             allowed=", ".join(FAMILIES),
-            remedy="serve it with vLLM and use --endpoint",
+            remedy="install vLLM (or name its interpreter, FRAMEFLEET_FLEET_PYTHON), or use --endpoint",
         )
     return Checkpoint(folder, config, _video_config(folder), _read(folder / NOTICE_FILE) or {})
 
