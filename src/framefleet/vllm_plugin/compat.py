@@ -18,6 +18,8 @@ from framefleet.vllm_plugin.options import MODEL_VARIABLE, frames_for, without_s
 from framefleet.vllm_plugin.versions import NEWEST_KNOWN, TABLE, VllmFacts, facts_of, parse_version
 
 TAKE_OVER_VARIABLE = PREFIX + "TAKE_OVER"
+FAST_PATCHIFY_VARIABLE = PREFIX + "FAST_PATCHIFY"
+"""1: `fast_patchify` in vLLM's API servers. Unset: where the loader takes over."""
 VLLM_DEFAULT_VARIABLE = "VLLM_VIDEO_LOADER_BACKEND"
 """vLLM's own: the loader for video processors that have none."""
 PROCESSORS = ("Qwen3VLVideoProcessor", "Qwen2VLVideoProcessor")
@@ -44,6 +46,20 @@ def register_in_vllm(environ: Mapping[str, str] = os.environ) -> None:
     VIDEO_LOADER_REGISTRY.register(LOADER_NAME, video_processor=processors)(FramefleetLoader)
     is_default = takes_over or environ.get(VLLM_DEFAULT_VARIABLE) == LOADER_NAME
     guard_requests(VideoMediaIO, is_default=is_default)
+    if environ.get(FAST_PATCHIFY_VARIABLE, "1" if takes_over else "0") == "1":
+        _speed_up()
+
+
+def _speed_up() -> None:
+    try:
+        from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
+        from vllm.multimodal.processing.context import InputProcessingContext
+    except ImportError as error:
+        _log.warning("framefleet: no faster patchify: %s", error)
+        return
+    from framefleet.vllm_plugin.fast_patchify import speed_up
+
+    speed_up(Qwen3VLVideoProcessor, InputProcessingContext)
 
 
 def facts_here() -> VllmFacts:
