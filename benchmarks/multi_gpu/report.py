@@ -22,10 +22,10 @@ Question: how does the rate of captions grow with the number of replicas, one on
 
 {about}
 
-One server of each kind on each GPU, MPS {mps}, even shares of the CPU cores; a trial asks those of one kind on the
+One server of each kind on each GPU, MPS {mps}, all {num_cores} CPU cores for all; a trial asks those of one kind on the
 first N GPUs through `framefleet proxy`. {in_flight} requests in flight for each GPU, {max_tokens} output tokens
 (`ignore_eos`), clips of 1080p H.264, 20 s, 16 frames of 1024 x 576 each, trials of {trial_s} s, arms and numbers of
-GPUs interleaved. Cores: of the GPUs in use. Raw trials: `raw/`.
+GPUs interleaved. Raw trials: `raw/`.
 
 ![captions per second over GPUs](scaling.svg)
 """
@@ -118,6 +118,7 @@ def main() -> int:
     facts = json.loads((asked.folders[-1] / "facts.json").read_text())
     rates = by_count(asked.folders)
     mps = "on" if any(lane["mps"] for lane in facts["lanes"].values()) else "off"
+    cores = next(iter(facts["lanes"].values()))["cores"]
     head = [
         "arm",
         "GPUs",
@@ -131,7 +132,10 @@ def main() -> int:
         "by GPU",
         "errors",
     ]
-    parts = [INTRO.format(about=about_of(facts), **{**facts["arguments"], "mps": mps}), table(rows_of(rates), head)]
+    parts = [
+        INTRO.format(about=about_of(facts), **{**facts["arguments"], "mps": mps, "num_cores": cores}),
+        table(rows_of(rates), head),
+    ]
     share = linear_share(rates.get(OURS, {1: {"captions_per_s": 0}}))
     most = max((count for counts in rates.values() for count in counts), default=0)
     figures = {"linear_share": None if share is None else round(share, 3), "gpus": most}

@@ -4,6 +4,7 @@
     python benchmarks/multi_gpu/run.py OUT --cpu .venv-vllm/bin/python --lanes 2    to try it, with the bundled model
 
 Every GPU holds a server of each kind; a trial asks those of one kind on the first N GPUs, through a proxy of its own.
+All servers share the host's CPU cores, as a fleet's do: one GPU has them all for itself.
 """
 
 from __future__ import annotations
@@ -127,4 +128,6 @@ async def act(asked: argparse.Namespace, lanes: list[Lane], clock: Clock) -> Non
 
 
 if __name__ == "__main__":
-    sys.exit(run_within(parser(__doc__).parse_args(), act))
+    told = parser(__doc__)
+    told.set_defaults(cores="shared", mps="on")
+    sys.exit(run_within(told.parse_args(), act))

@@ -8,5 +8,5 @@ set -euo pipefail
 out=${1:?usage: run.sh OUT MODEL_FOLDER [FLAGS]} model=${2:?usage: run.sh OUT MODEL_FOLDER [FLAGS]}
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
-python3 "$here/run.py" "$out" --model "$model" --gpus all --mps on --trial-s 30 "$@"
+python3 "$here/run.py" "$out" --model "$model" --gpus all --trial-s 34 "$@"
 python3 "$here/report.py" "$out"

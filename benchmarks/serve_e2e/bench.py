@@ -61,6 +61,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     asked.add_argument("--gpus", default="0", help="their numbers, or all")
     asked.add_argument("--mps", default="off", help="off or on, for each GPU; the last holds for the rest")
     asked.add_argument("--lanes", type=int, default=1, help="on the CPU")
+    asked.add_argument("--cores", choices=["split", "shared"], default="split", help="each GPU its own, or all for all")
     asked.add_argument("--arms", default="", help="their names, comma-separated; all")
     asked.add_argument("--trial-s", type=float, default=40)
     asked.add_argument("--in-flight", type=int, default=24)
@@ -82,12 +83,13 @@ def workload_of(asked: argparse.Namespace) -> Workload:
 
 def kinds_of(asked: argparse.Namespace, workload: Workload, lane: Lane, arms: Sequence[ServedArm]) -> list[Kind]:
     """The kinds of server that the arms need."""
+    workers = max(1, len(os.sched_getaffinity(0)) // len(gpus_of(asked)))
     env = dict(pair.split("=", 1) for pair in asked.ours_env.split())
     tuning = Tuning(
         kv_gib=asked.kv_gib,
         batched_tokens=asked.batched_tokens,
         best_api_servers=asked.best_api_servers,
-        decode_args=tuple(asked.decode_args.split()),
+        decode_args=("--cpu-workers", str(workers), *asked.decode_args.split()),
         ours_env=env,
     )
     if asked.cpu:
@@ -103,16 +105,18 @@ def arms_of(asked: argparse.Namespace) -> list[ServedArm]:
 
 
 def lanes_of(asked: argparse.Namespace, scratch: Path) -> list[Lane]:
-    """The GPUs with even shares of the cores. Those with MPS share one daemon."""
+    """The GPUs with their cores. Those with MPS share one daemon."""
     cores = sorted(os.sched_getaffinity(0))
     gpus = gpus_of(asked)
     switches = asked.mps.split(",")
-    mps = Mps(scratch / "mps") if "on" in switches else None
+    mps = Mps(scratch / "mps") if "on" in switches and not asked.cpu else None
     if mps and not mps.start():
-        raise SystemExit("MPS does not start here")
+        print("MPS does not start here; the run goes on without it", flush=True)
+        mps = None
     lanes = []
     for i, gpu in enumerate(gpus):
-        share = tuple(cores[len(cores) * i // len(gpus) : len(cores) * (i + 1) // len(gpus)])
+        part = slice(len(cores) * i // len(gpus), len(cores) * (i + 1) // len(gpus))
+        share = tuple(cores if asked.cores == "shared" else cores[part])
         is_on = switches[min(i, len(switches) - 1)] == "on"
         folder = scratch / (f"gpu{gpu}" if gpu else f"cpu{i}")
         lanes.append(Lane(folder.name, gpu, share, folder, mps if is_on else None))

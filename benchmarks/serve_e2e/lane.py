@@ -80,7 +80,7 @@ class Lane:
 
 
 class CoresGauge:
-    """CPU seconds of a lane's cores, whoever spent them."""
+    """CPU seconds of some cores, whoever spent them."""
 
     def __init__(self, cores: Sequence[int]) -> None:
         self._cores = cores
@@ -135,7 +135,7 @@ def gauges_of_lanes(lanes: Sequence[Lane], kind: str, proxy: Server | None = Non
     """CPU of the servers of a kind, of the proxy in front and of the lanes' cores; GPU and NVDEC, also GPU by GPU."""
     roots = {pid: role for lane in lanes for pid, role in lane.roots(kind).items()}
     roots |= {proxy.process.pid: "proxy"} if proxy else {}
-    gauges: list[Gauge] = [ProcessGauge(roots), CoresGauge([core for lane in lanes for core in lane.cores])]
+    gauges: list[Gauge] = [ProcessGauge(roots), CoresGauge(sorted({core for lane in lanes for core in lane.cores}))]
     if all(lane.gpu for lane in lanes):
         gauges.append(NvmlGauge([int(lane.gpu or 0) for lane in lanes]))
         gauges += [OfOneGpu(NvmlGauge([int(lane.gpu or 0)]), lane.name) for lane in lanes if len(lanes) > 1]
