@@ -54,30 +54,6 @@ def test_two_builds_of_opencv_are_told(monkeypatch, installed, warns):
     assert ("opencv" in by_name(libraries.library_findings())) is warns
 
 
-def test_the_machine_without_a_gpu(monkeypatch):
-    monkeypatch.setattr(machine.shutil, "which", lambda _: None)
-    found = by_name(machine.machine_findings())
-    assert found["NVIDIA GPU"].level == "info"
-    assert found["cores"].level == "ok"
-
-
-def test_gpus_are_listed(monkeypatch, tmp_path):
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text('#!/bin/sh\necho "0, NVIDIA H200, 143771 MiB, 580.1"\necho "1, NVIDIA H200, 143771 MiB, 580.1"\n')
-    tool.chmod(0o755)
-    monkeypatch.setattr(machine.shutil, "which", lambda _: str(tool))
-    found = by_name(machine.machine_findings())
-    assert found["GPU 1"].found == "NVIDIA H200, 143771 MiB, 580.1"
-
-
-def test_a_driver_that_does_not_answer(monkeypatch, tmp_path):
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\nexit 9\n")
-    tool.chmod(0o755)
-    monkeypatch.setattr(machine.shutil, "which", lambda _: str(tool))
-    assert by_name(machine.machine_findings())["NVIDIA GPU"].level == "warning"
-
-
 def test_a_full_disk_and_a_read_only_place_are_told(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1})())

@@ -3,10 +3,12 @@
 import asyncio
 
 import pytest
+from stub_replicas import StubReplica, until
 
 from framefleet.serve.admission import Admission
 from framefleet.serve.dispatch import Dispatch
 from framefleet.serve.health import HealthWatch, tiny_question
+from framefleet.serve.proxy import Proxy
 from framefleet.serve.proxy_settings import ProxySettings
 from framefleet.serve.replica import StaticFleet
 
@@ -139,3 +141,19 @@ def test_the_tiny_question_is_a_clip_of_two_frames():
     url = message["content"][1]["video_url"]["url"]
     assert url.startswith("data:video/jpeg;base64,/9j/")
     assert url.count(",") == 2
+
+
+def test_a_probe_is_a_request_that_any_server_takes():
+    """vLLM answers 400 to JSON that is not called so, and its engine is never asked."""
+
+    async def story():
+        stub = StubReplica("r0")
+        await stub.start()
+        try:
+            async with Proxy(StaticFleet.of_urls([stub.url]), ProxySettings(health_s=0.05)) as proxy:
+                await until(lambda: proxy.fleet.replicas()[0].state == "ready")
+        finally:
+            await stub.stop()
+        assert {tuple(asked.header("content-type")) for asked in stub.chats} == {("application/json",)}
+
+    run(story())

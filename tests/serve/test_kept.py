@@ -7,7 +7,6 @@ import signal
 import pytest
 from fleets import processes_of
 
-from framefleet.serve import kept as module
 from framefleet.serve.fleet_plan import ProcessPlan
 from framefleet.serve.kept import MAX_WAIT_S, Kept, Patience, Phase
 from framefleet.serve.run_folder import RunFolder
@@ -94,16 +93,14 @@ def test_one_that_is_late_is_killed(folder):
     asyncio.run(story())
 
 
-def test_a_check_tells_ready_and_lost(folder, monkeypatch):
-    monkeypatch.setattr(module, "_CHECK_READY_S", 0.02)
-
+def test_a_check_tells_ready_and_lost(folder):
     async def story():
         is_well = True
 
         async def check():
             return is_well
 
-        kept, _ = keeping(folder, "sleep 300", check=check)
+        kept, _ = keeping(folder, "sleep 300", check=check, check_every_s=0.02)
         kept.start()
         assert await kept.ready_within(30)
         is_well = False

@@ -12,6 +12,7 @@ from fleets import processes_of
 
 from framefleet.errors import ReplicaError
 from framefleet.serve import kept as kept_module
+from framefleet.serve import services as services_module
 from framefleet.serve.fleet import Fleet
 from framefleet.serve.fleet_plan import DecodePlan, FleetPlan, MpsPlan, ProcessPlan
 from framefleet.serve.fleet_settings import FleetSettings
@@ -22,9 +23,12 @@ from framefleet.serve.services import Services
 
 QUICK = FleetSettings(stop_s=1.0, restart_wait_s=0.05)
 LISTENER = """
-import socket, sys, time
-with socket.socket(socket.AF_UNIX) as s:
-    s.bind(sys.argv[1]); s.listen(); time.sleep(300)
+import pathlib, socket, sys, time
+path = sys.argv[2]
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+    if "--stats" in sys.argv:
+        sys.exit(pathlib.Path(path + ".frozen").exists())
+    s.bind(path); s.listen(); time.sleep(300)
 """
 
 
@@ -32,8 +36,9 @@ with socket.socket(socket.AF_UNIX) as s:
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(__file__).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    monkeypatch.setattr(kept_module, "_CHECK_READY_S", 0.05)
     monkeypatch.setattr(kept_module, "_CHECK_S", 0.05)
+    monkeypatch.setattr(services_module, "_MPS_CHECK_S", 0.05)
+    monkeypatch.setattr(services_module, "_DECODE_CHECK_S", 0.05)
     with RunFolder(tmp_path) as opened:
         yield opened
     assert processes_of(tmp_path) == {}
@@ -94,7 +99,7 @@ def test_a_fault_of_mps_restarts_all_its_clients(folder, fault):
 
 def decode_plan(folder, name="decode0"):
     path = folder.sockets / f"{name}.sock"
-    return DecodePlan(name=name, command=(sys.executable, "-c", LISTENER, str(path)), socket=path)
+    return DecodePlan(name=name, command=(sys.executable, "-c", LISTENER, "--socket", str(path)), socket=path)
 
 
 def test_replicas_wait_for_their_decode_service_which_is_kept(folder):
@@ -103,12 +108,17 @@ def test_replicas_wait_for_their_decode_service_which_is_kept(folder):
         plan = FleetPlan(engine="vllm", replicas=replica_plans(1), decode_services=(service,))
         async with Fleet(QUICK, plan, folder) as fleet:
             await until(lambda: fleet.members["r0"].state is ReplicaState.STARTING)
-            with socket.socket(socket.AF_UNIX) as client:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
                 client.connect(str(service.socket))
             kept = fleet.services.running[0][1]
             os.killpg(kept.child.pid, signal.SIGKILL)
             service.socket.unlink()
             await until(lambda: kept.num_restarts == 1 and kept.ready.is_set())
+            Path(f"{service.socket}.frozen").touch()
+            service.socket.unlink()
+            await until(lambda: kept.num_restarts == 2)
+            Path(f"{service.socket}.frozen").unlink()
+            await until(kept.ready.is_set)
             assert fleet.members["r0"].kept.num_restarts == 0  # its loader waits for the service
 
     asyncio.run(story())

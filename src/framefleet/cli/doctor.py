@@ -11,7 +11,7 @@ _SIGNS = {"ok": "ok", "info": "-", "warning": "warning", "error": "ERROR"}
 
 
 def doctor(as_json: Json = False) -> ExitCode:
-    """Look over this machine: versions, codecs, decode backends, cores, memory, disk, GPUs; with remedies."""
+    """Look over this machine: versions, codecs, decode backends, cores, memory, disk, GPUs, vLLM; with remedies."""
     findings = _look()
     if as_json:
         show_json({"findings": findings, "ok": not _has_error(findings)})
@@ -28,11 +28,14 @@ def doctor(as_json: Json = False) -> ExitCode:
 
 def _look() -> list[Finding]:
     from framefleet.doctor.decoding import decoding_findings
+    from framefleet.doctor.gpus import gpu_findings
     from framefleet.doctor.libraries import library_findings
     from framefleet.doctor.machine import machine_findings
+    from framefleet.doctor.serving import serving_findings
     from framefleet.scenes import sample_clips
 
-    return [*library_findings(), *decoding_findings(str(sample_clips()[0].path)), *machine_findings()]
+    decoding = decoding_findings(str(sample_clips()[0].path))
+    return [*library_findings(), *decoding, *machine_findings(), *gpu_findings(), *serving_findings()]
 
 
 def _has_error(findings: list[Finding]) -> bool:

@@ -1,11 +1,9 @@
-"""Cores, memory, shared memory, disk and GPUs."""
+"""Cores, memory, shared memory and disk."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -18,7 +16,7 @@ _NEEDED_SHM_BYTES = 256 * MIB
 
 def machine_findings() -> list[Finding]:
     """What the hardware offers."""
-    return [_cores(), _memory(), *_places(), *_gpus()]
+    return [_cores(), _memory(), *_places()]
 
 
 def _cores() -> Finding:
@@ -57,34 +55,3 @@ def _place(name: str, path: Path, needed_bytes: int, remedy: str) -> Finding:
     level: Level = "ok" if free_bytes >= needed_bytes else "warning"
     found = f"{format_bytes(free_bytes)} free in {path}"
     return Finding(area="machine", name=name, level=level, found=found, remedy="" if level == "ok" else remedy)
-
-
-def _gpus() -> list[Finding]:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        without = "none is needed to try things; for speed, --endpoint URL of a server that has one"
-        return [Finding(area="gpu", name="NVIDIA GPU", level="info", found="none (no nvidia-smi)", remedy=without)]
-    query = [tool, "--query-gpu=index,name,memory.total,driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
-    except (OSError, subprocess.SubprocessError) as error:
-        remedy = "look at nvidia-smi; the driver may need to be loaded anew"
-        return [
-            Finding(area="gpu", name="NVIDIA GPU", level="warning", found=f"nvidia-smi fails: {error}", remedy=remedy)
-        ]
-    cards = [line.split(", ", 1) for line in answer.stdout.strip().splitlines()]
-    return [
-        *(Finding(area="gpu", name=f"GPU {number}", level="ok", found=facts) for number, facts in cards),
-        _nvdec_library(),
-    ]
-
-
-def _nvdec_library() -> Finding:
-    try:
-        ctypes.CDLL("libnvcuvid.so.1")
-    except OSError:
-        remedy = "in a container: NVIDIA_DRIVER_CAPABILITIES=all (it lacks `video`); else the driver's video package"
-        return Finding(
-            area="gpu", name="NVDEC library", level="warning", found="libnvcuvid.so.1 not found", remedy=remedy
-        )
-    return Finding(area="gpu", name="NVDEC library", level="ok", found="libnvcuvid.so.1")

@@ -143,7 +143,10 @@ class HealthWatch:
                     return response.status < 500
                 model = _first_model(await response.json(content_type=None))
             async with self._session.post(
-                f"{replica.base_url}/v1/chat/completions", json=tiny_question(model), timeout=timeout, headers=headers
+                f"{replica.base_url}/v1/chat/completions",
+                json=tiny_question(model),
+                timeout=timeout,
+                headers={**headers, "Content-Type": "application/json"},  # the session adds none by itself
             ) as response:
                 await response.read()
                 return response.status < 500

@@ -17,7 +17,7 @@ from framefleet.serve.run_folder import VARIABLE, RunFolder
 MAX_WAIT_S = 60.0
 FAILED_CHECKS = 3
 """In a row, of a command that was ready: then it is taken for dead."""
-_CHECK_S, _CHECK_READY_S = 0.25, 2.0
+_CHECK_S = 0.25
 _log = logging.getLogger(__name__)
 
 
@@ -59,11 +59,12 @@ class Kept:
         *,
         on_phase: Callable[[Phase], None] = lambda _: None,
         check: Callable[[], Awaitable[bool]] | None = None,
+        check_every_s: float = 2.0,
     ) -> None:
         """`next_plan` is asked before each start. `check` is asked again and again whether all is well, where nobody
-        else looks after that."""
+        else looks after that; often until it is ready."""
         self.name, self._next_plan, self._folder, self.patience = name, next_plan, folder, patience
-        self._on_phase, self._check = on_phase, check
+        self._on_phase, self._check, self._check_every_s = on_phase, check, check_every_s
         self.ready, self.lost = asyncio.Event(), asyncio.Event()
         self.child: Child | None = None
         self.num_restarts = 0
@@ -158,4 +159,4 @@ class Kept:
                 self.ready.set()
             elif self.ready.is_set() and failed >= FAILED_CHECKS:
                 self.lost.set()
-            await asyncio.sleep(_CHECK_READY_S if self.ready.is_set() else _CHECK_S)
+            await asyncio.sleep(self._check_every_s if self.ready.is_set() else _CHECK_S)

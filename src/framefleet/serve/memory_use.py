@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from framefleet.serve.short_command import output_of
 from framefleet.units import MIB
-
-_ASK_S = 10
 
 
 def host_bytes(groups: Iterable[int]) -> int:
@@ -29,16 +27,9 @@ async def gpu_bytes() -> dict[str, int]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return {}
-    query = ("--query-gpu=index,memory.used", "--format=csv,noheader,nounits")
-    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(tool, *query, stdout=pipe, stderr=null)
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), _ASK_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return {}
-    rows = [line.split(", ") for line in output.decode().splitlines()]
+    query = (tool, "--query-gpu=index,memory.used", "--format=csv,noheader,nounits")
+    output = await output_of(query) or ""
+    rows = [line.split(", ") for line in output.splitlines()]
     return {row[0]: int(row[1]) * MIB for row in rows if len(row) == 2 and row[1].isdecimal()}
 
 

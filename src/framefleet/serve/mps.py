@@ -6,13 +6,9 @@ FAULT, or dies, and all of them must be started anew.
 
 from __future__ import annotations
 
-import asyncio
-import os
-
 from framefleet.serve.fleet_plan import MpsPlan
 from framefleet.serve.host import MPS_CONTROL
-
-_ASK_S = 10.0
+from framefleet.serve.short_command import output_of
 
 
 class MpsDaemon:
@@ -40,20 +36,4 @@ class MpsDaemon:
 
     async def ask(self, command: str) -> str | None:
         """The daemon's answer to a command; None when it gives none."""
-        try:
-            process = await asyncio.create_subprocess_exec(
-                MPS_CONTROL,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                env={**os.environ, **self.plan.environ},
-            )
-        except OSError:
-            return None
-        try:
-            output, _ = await asyncio.wait_for(process.communicate(f"{command}\n".encode()), _ASK_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            return None
-        return output.decode(errors="replace") if process.returncode == 0 else None
+        return await output_of([MPS_CONTROL], say=f"{command}\n", environ=self.plan.environ)

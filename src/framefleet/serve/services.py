@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +14,12 @@ from framefleet.serve.fleet_settings import FleetSettings
 from framefleet.serve.kept import Kept, Patience, Phase
 from framefleet.serve.mps import MpsDaemon
 from framefleet.serve.run_folder import RunFolder
+from framefleet.serve.short_command import output_of
 
 _MPS_START_S = 30.0
 _DECODE_START_S = 120.0
+_MPS_CHECK_S, _DECODE_CHECK_S = 2.0, 15.0
+_ASK_S = 30.0
 _FOR_EVER = 10**9
 _log = logging.getLogger(__name__)
 
@@ -50,14 +54,7 @@ class Services:
     async def _start(self, plan: MpsPlan | DecodePlan) -> None:
         is_mps = isinstance(plan, MpsPlan)
         patience = Patience(_MPS_START_S if is_mps else _DECODE_START_S, self._settings.stop_s, 0.5, _FOR_EVER)
-        if isinstance(plan, MpsPlan):
-            daemon = MpsDaemon(plan)
-            daemon.make_folders()
-            kept = Kept(
-                plan.name, lambda: plan, self._folder, patience, on_phase=self._on_mps_phase, check=daemon.is_well
-            )
-        else:
-            kept = Kept(plan.name, lambda: plan, self._folder, patience, check=lambda: _answers(plan.socket))
+        kept = self._mps(plan, patience) if isinstance(plan, MpsPlan) else self._decode(plan, patience)
         self.running.append((plan, kept))
         kept.start()
         if await kept.ready_within(_MPS_START_S if is_mps else _DECODE_START_S):
@@ -67,6 +64,19 @@ class Services:
         _log.warning(
             "%s does not start (%s); the fleet goes on without it; log: %s", plan.name, kept.last_end, kept.log
         )
+
+    def _mps(self, plan: MpsPlan, patience: Patience) -> Kept:
+        daemon = MpsDaemon(plan)
+        daemon.make_folders()
+        told, check = self._on_mps_phase, daemon.is_well
+        return Kept(
+            plan.name, lambda: plan, self._folder, patience, on_phase=told, check=check, check_every_s=_MPS_CHECK_S
+        )
+
+    def _decode(self, plan: DecodePlan, patience: Patience) -> Kept:
+        plan.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # of a revision that runs beside another
+        check = _DecodeCheck(plan)
+        return Kept(plan.name, lambda: plan, self._folder, patience, check=check, check_every_s=_DECODE_CHECK_S)
 
     def _on_mps_phase(self, phase: Phase) -> None:
         if phase is Phase.STARTING:
@@ -82,11 +92,26 @@ class Services:
         await kept.stop()
 
 
-async def _answers(path: Path) -> bool:
-    """Whether somebody takes connections there."""
-    try:
-        _, writer = await asyncio.wait_for(asyncio.open_unix_connection(path), 5)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
+class _DecodeCheck:
+    """Whether a decode service takes connections; once it did, whether it says how it is. It speaks its own protocol,
+    so it is asked by its own command."""
+
+    def __init__(self, plan: DecodePlan) -> None:
+        self._plan, self._was_there = plan, False
+
+    async def __call__(self) -> bool:
+        if not self._was_there:
+            self._was_there = await asyncio.to_thread(_takes_connections, self._plan.socket)
+            return self._was_there
+        words = (*self._plan.command[:3], "--socket", str(self._plan.socket), "--stats")
+        return await output_of(words, timeout_s=_ASK_S) is not None
+
+
+def _takes_connections(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
+        link.settimeout(_ASK_S)
+        try:
+            link.connect(str(path))
+        except OSError:
+            return False
     return True
