@@ -37,8 +37,13 @@ def test_commands_are_taken(page):
     for line in commands(page):
         name, *arguments = shlex.split(line, comments=True)[1:]
         assert name in root.commands, line
+        command = root.commands[name]
+        while arguments and hasattr(command, "commands"):
+            name, *arguments = arguments
+            assert name in command.commands, line
+            command = command.commands[name]
         if arguments:
-            root.commands[name].make_context(name, arguments)  # raises for an unknown option or a wrong value
+            command.make_context(name, arguments)  # raises for an unknown option or a wrong value
 
 
 def test_the_pages_hold_commands_at_all():
