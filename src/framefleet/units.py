@@ -63,6 +63,20 @@ def parse_duration_ns(text: str | float) -> int:
     return int(sum(Fraction(n) * _TIME_UNITS_S[u] for n, u in parts) * NS_PER_S)
 
 
+def parse_duration_s(text: str | float) -> float:
+    """As `parse_duration_ns`, in seconds."""
+    return parse_duration_ns(text) / NS_PER_S
+
+
+def parse_share(text: str | float) -> float:
+    """`"5%"` or `0.05` to 0.05. Raises ConfigError for anything else, or what is not above 0 and below 1."""
+    match = re.fullmatch(rf"\s*{_NUMBER}\s*(%?)\s*", str(text))
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share < 1:
+        raise ConfigError("not a share", given=repr(text), allowed="above 0 and below 1, like 5% or 0.05")
+    return share
+
+
 def format_bytes(num_bytes: int) -> str:
     """A size for people: `1.5 GiB`."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):

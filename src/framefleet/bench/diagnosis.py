@@ -193,20 +193,25 @@ def observed_of(trials: Sequence[Trial]) -> tuple[Observed, dict[str, str]]:
 
 
 def notes_of(trials: Sequence[Trial], left_out: Mapping[str, str]) -> list[str]:
-    """Failures, caches that answered, a client at its end. Pure."""
+    """Failures, caches that answered, a client at its end, other programs. Pure."""
     notes = [f"{len(left_out)} clips could not be decoded here and are in no ablation"] if left_out else []
-    for trial in trials:
-        failed = [one.error for one in trial.measurements if one.error]
-        if failed:
-            kinds = ", ".join(sorted(set(failed)))
-            notes.append(f"{trial.arm}: {len(failed)} requests failed ({kinds})")
-        if trial.gauges.get("client/is_bottleneck"):
-            notes.append(f"{trial.arm}: the load generator itself was at its end")
-        if (others := _cores_of_others(trial)) > OTHERS_CORES:
-            notes.append(f"{trial.arm}: other programs took {others:.1f} cores meanwhile")
-        if trial.gauges.get("cache/mm_hits", 0.0) > 0.02:
-            notes.append(f"{trial.arm}: {trial.gauges['cache/mm_hits']:.0%} of the clips came from a cache")
+    notes += [
+        f"{trial.arm}: {len(failed)} requests failed ({', '.join(sorted(set(failed)))})"
+        for trial in trials
+        if (failed := [one.error for one in trial.measurements if one.error])
+    ]
+    if at_end := _arms(trials, "client/is_bottleneck", 0.5):
+        notes.append(f"the load generator itself was at its end in {at_end}")
+    if cached := _arms(trials, "cache/mm_hits", 0.02):
+        notes.append(f"the server answered from its cache of clips in {cached}")
+    others = sum(map(_cores_of_others, trials)) / max(len(trials), 1)
+    if others > OTHERS_CORES:
+        notes.append(f"other programs took {others:.1f} cores meanwhile, so the figures are theirs too")
     return notes
+
+
+def _arms(trials: Sequence[Trial], gauge: str, least: float) -> str:
+    return ", ".join(dict.fromkeys(trial.arm for trial in trials if trial.gauges.get(gauge, 0.0) > least))
 
 
 def _cores_of_others(trial: Trial) -> float:

@@ -32,7 +32,7 @@ from framefleet.bench.stats import Interval, compare_runs
 
 BATCHES = 3
 """Per trial, to know the spread of its rate."""
-LEAST_IN_BATCH = 8
+LEAST_IN_BATCH = 5
 NVDEC_IN_USE = 0.05
 _LEAST_PART_S = 1e-6
 

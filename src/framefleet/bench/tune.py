@@ -47,8 +47,6 @@ class TuneSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     inputs: tuple[str, ...]
     """Files, folders, patterns: the user's own clips."""
-    ladders: tuple[Ladder, ...] = ()
-    """Empty: those that suit the fleet's engine."""
     prompt: str = "general"
     """A prompt's name or its text."""
     send: Send = "url"
@@ -122,18 +120,21 @@ def run_tune(
     fleet: FleetClient,
     folder: Path,
     *,
+    ladders: Sequence[Ladder] = (),
     apply: bool = False,
     limits: Limits | None = None,
     on_step: OnStep = lambda _: None,
 ) -> TuneResult:
     """Search, put back what was in effect, and with `apply` put the chosen settings into effect, watched.
 
+    `ladders`: those that suit the engine, when empty.
+
     Raises ReplicaError when no fleet runs, SourceError, ConfigError, MissingLibrary, StoreError.
     """
     status = fleet.status()
     clips = load_clips(settings.inputs, settings.send)[: settings.max_clips]
     load = _load(settings, status["address"])
-    ladders = list(settings.ladders) or default_ladders(
+    ladders = list(ladders) or default_ladders(
         status["engine"],
         most_in_flight=settings.most_in_flight,
         has_decode_service=any(one["name"].startswith("decode") for one in status["services"]),

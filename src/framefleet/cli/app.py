@@ -10,10 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from framefleet._version import __version__
+from framefleet.cli.bench import bench
 from framefleet.cli.caption import caption
 from framefleet.cli.decode import decode
 from framefleet.cli.deepstream import deepstream
 from framefleet.cli.demo import demo
+from framefleet.cli.diagnose import diagnose
 from framefleet.cli.doctor import doctor
 from framefleet.cli.exits import ExitCode, exit_code_of
 from framefleet.cli.export import export
@@ -23,6 +25,7 @@ from framefleet.cli.proxy import proxy
 from framefleet.cli.render import note, show, show_json, speak_any_encoding
 from framefleet.cli.search import search
 from framefleet.cli.serve import serve
+from framefleet.cli.tune import tune
 from framefleet.errors import FramefleetError
 
 app = typer.Typer(
@@ -32,9 +35,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-for command in (demo, probe, decode, caption, search, export, serve, proxy, doctor):
+for command in (demo, probe, decode, caption, search, export, serve, proxy, diagnose, tune, doctor):
     app.command()(command)
 app.add_typer(fleet)
+app.add_typer(bench)
 app.add_typer(deepstream)
 
 
