@@ -30,7 +30,7 @@ from framefleet.engine.embedded.checkpoint import bundled_folder
 from framefleet.engine.embedded.frame_policy import frame_policy_for
 from framefleet.serve.host import visible_gpus
 
-GATE_S, STOP_S = 60, 25
+STOP_S = 25
 MOST_ERRORS = 0.2
 """Share of failed requests from which an arm is not asked again."""
 SAME_PROMPT = 0.02
@@ -56,6 +56,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     asked.add_argument("out", type=Path)
     asked.add_argument("--limit-s", type=float, default=560)
     asked.add_argument("--up-s", type=float, default=170, help="a server that is not up by then is given up")
+    asked.add_argument("--gate-s", type=float, default=60, help="of a request of the gate")
     asked.add_argument("--model", default="", help="folder of the model; its weights are random")
     asked.add_argument("--cpu", type=Path, help="an interpreter with vLLM for the CPU")
     asked.add_argument("--gpus", default="0", help="their numbers, or all")
@@ -150,7 +151,7 @@ async def gated(
         if arm.kind not in lane.servers:
             seen[arm.name] = {"is_good": False, "why": f"no server: {lane.failed.get(arm.kind, '')}"}
             continue
-        load = load_of(bench.workload, lane.servers[arm.kind].url, arm, num_requests=12, timeout_s=GATE_S)
+        load = load_of(bench.workload, lane.servers[arm.kind].url, arm, num_requests=12, timeout_s=bench.asked.gate_s)
         load = msgspec.structs.replace(load, max_tokens=16, concurrency=12)
         result = await run_load(load, bench.clips[arm.clips])
         errors = sorted({f"{one.error} {one.caption[:300]}" for one in result.measurements if one.error})

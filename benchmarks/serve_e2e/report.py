@@ -56,16 +56,17 @@ def by_arm(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
 
 
 def rate_of(trials: Sequence[Trial]) -> float:
-    """Captions per second: of all steady stretches together."""
+    """Captions per second: of all steady stretches together; 0 where there was not one answer."""
     good = sum(1 for trial in trials for one in trial.measurements if not one.error)
-    return good / sum(trial.wall_s for trial in trials)
+    wall_s = sum(trial.wall_s for trial in trials)
+    return good / wall_s if wall_s > 0 else 0.0
 
 
 def summary(trials: Sequence[Trial]) -> dict[str, Any]:
     """Of one arm."""
     measured = [one for trial in trials for one in trial.measurements]
     ttft = [one.ttft_s for one in measured if one.ttft_s is not None and not one.error]
-    rates = [rate for trial in trials if (rate := metric_value(trial, "requests_per_s")) is not None]
+    rates = [metric_value(trial, "requests_per_s") or 0.0 for trial in trials]
     gauges = {
         column: sum(trial.gauges[name] for trial in trials) / len(trials)
         for column, name in SHOWN.items()
