@@ -224,7 +224,7 @@ class NvmlGauge:
                 with contextlib.suppress(self._nvml.NVMLError):
                     found[name].append(read())
         whole = {"gpu/memory_bytes": max, "gpu/pcie": max}
-        return {n: float(whole[n](v)) if n in whole else sum(v) / len(v) for n, v in found.items()}
+        return {n: float(whole[n](v)) if n in whole else sum(v) / len(v) for n, v in found.items() if v}
 
     def close(self) -> None:
         """Let go of NVML."""
