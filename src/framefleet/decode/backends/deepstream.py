@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from framefleet.decode.decoder import DecodedFrames, DecodeStats
 from framefleet.decode.deepstream import cuda
-from framefleet.decode.deepstream.feed import Feed, cut
+from framefleet.decode.deepstream.feed import MATRIX_CODES, Feed, cut
 from framefleet.decode.deepstream.gstreamer import GStreamer, find_gstreamer
 from framefleet.decode.deepstream.host_process import HostProcess, HostSetting
 from framefleet.decode.deepstream.messages import Ask, Open
 from framefleet.decode.deliver import deliver
 from framefleet.decode.limits import limits_of
-from framefleet.decode.nvdec.caps import refuse_stream
+from framefleet.decode.nvdec.caps import NvdecCaps, refuse_stream
 from framefleet.decode.nvdec.parcel import presentation_ranks
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.picture import turn_upright
@@ -38,7 +38,15 @@ from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import Deadline
 
-CODECS = ("h264", "hevc")
+LIMITS = {
+    "h264": NvdecCaps(
+        is_supported=True, min_width=48, min_height=16, max_width=4096, max_height=4096, max_macroblocks=65536
+    ),
+    "hevc": NvdecCaps(
+        is_supported=True, min_width=144, min_height=144, max_width=8192, max_height=8192, max_macroblocks=262144
+    ),
+}
+"""Sizes that NVDEC takes since its fifth generation (NVIDIA's support matrix); beyond them DeepStream fails."""
 POOL = "nvidia.deepstream_videodecode:DecodePool"
 MAX_POOL_SIZE = 16
 
@@ -163,12 +171,15 @@ def _refuse_stream(info: StreamInfo) -> str | None:
     if reason := refuse_stream(info):
         return reason
     reasons = {
-        f"only {', '.join(CODECS)}, not {info.codec}": info.codec not in CODECS,
+        f"only {', '.join(LIMITS)}, not {info.codec}": info.codec not in LIMITS,
         f"{info.bit_depth}-bit {info.chroma}, where only 8-bit 4:2:0 was seen right": (info.bit_depth, info.chroma)
         != (8, "4:2:0"),
         "pictures with odd sides": bool(info.coded_width % 2 or info.coded_height % 2),
+        f"colour matrix {info.colour_matrix}": info.colour_matrix not in MATRIX_CODES,
     }
-    return next((reason for reason, applies in reasons.items() if applies), None)
+    if reason := next((reason for reason, applies in reasons.items() if applies), None):
+        return reason
+    return LIMITS[info.codec].refuse_size(info.coded_width, info.coded_height)
 
 
 def _refuse_index(index: FrameIndex) -> str | None:

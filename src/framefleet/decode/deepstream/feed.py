@@ -3,12 +3,14 @@
 DeepStream's pool decodes a whole byte stream and picks pictures by their place in the output. So it is given a stream
 whose places we know: the planned packets alone, stamped anew in presentation order, in a container without edit lists
 whose index is not needed. What that container lacks is what the pool gets wrong (an MP4's index behind 10 MB of data,
-edit lists, raw streams that stop early), and the number of pictures that must come out is known beforehand.
+edit lists, raw streams that stop early), and the number of pictures that must come out is known beforehand. The
+stream's colour tags are written in full: where one is missing, DeepStream converts by BT.601 and limited range.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
+from av.bitstream import BitStreamFilterContext
 
 from framefleet.decode.nvdec.parcel import presentation_ranks
 from framefleet.decode.plan import DecodePlan, SeekGroup
@@ -23,6 +26,7 @@ from framefleet.decode.walk import PacketWalk, require_packets
 from framefleet.errors import DecodeError, SourceCorrupt
 from framefleet.media.clip import ScannedClip
 from framefleet.media.index import Int64
+from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits
 from framefleet.media.nal import split_nals
 
@@ -30,6 +34,9 @@ _STEP_MS = 40
 _TIME_BASE = Fraction(1, 1000)
 _LENGTH_SIZE_AT = {"h264": 4, "hevc": 21}
 """Offset of `lengthSizeMinusOne` in avcC and hvcC (ISO/IEC 14496-15)."""
+_METADATA_FILTER = {"h264": "h264_metadata", "hevc": "hevc_metadata"}
+MATRIX_CODES = {"bt601": 6, "bt709": 1}
+"""Matrices the pool's converter knows -> their code point in ITU-T H.273, as that of their primaries and transfer."""
 _Numbered = tuple[int, Any]
 
 
@@ -57,7 +64,7 @@ def cut(clip: ScannedClip, plan: DecodePlan, limits: ScanLimits) -> Feed:
             runs = _read(walk, clip, (_one_run(clip, plan),))
         runs[0] = _without_leading(clip, runs[0], length_bytes)
         order = _presentation_order(clip, runs)
-        content = _muxed(walk.stream, [packet for run in runs for _, packet in run], order)
+        content = _muxed(walk.stream, clip.info, [packet for run in runs for _, packet in run], order)
     wanted = clip.index.packet_of_row[np.unique(plan.targets.rows)]
     place_of = dict(zip((number for run in runs for number, _ in run), order.tolist(), strict=True))
     if missing := [packet for packet in wanted.tolist() if packet not in place_of]:
@@ -124,15 +131,40 @@ def _presentation_order(clip: ScannedClip, runs: list[list[_Numbered]]) -> Int64
     return places
 
 
-def _muxed(stream: Any, packets: list[Any], places: Int64) -> npt.NDArray[np.uint8]:
+def _muxed(stream: Any, info: StreamInfo, packets: list[Any], places: Int64) -> npt.NDArray[np.uint8]:
     delay = int((np.arange(len(places)) - places).max(initial=0))
     out = io.BytesIO()
     with av.open(out, "w", format="matroska") as container:
         target = container.add_stream_from_template(stream)
+        tag = _tagger(stream, target, info)
         for number, (packet, place) in enumerate(zip(packets, places.tolist(), strict=True)):
             packet.time_base = _TIME_BASE
             packet.dts, packet.pts = number * _STEP_MS, (place + delay) * _STEP_MS
             packet.duration = _STEP_MS
-            packet.stream = target
-            container.mux(packet)
+            for tagged in tag(packet):
+                tagged.stream = target
+                container.mux(tagged)
     return np.frombuffer(out.getbuffer(), np.uint8)
+
+
+def _tagger(stream: Any, target: Any, info: StreamInfo) -> Callable[[Any], list[Any]]:
+    """What writes matrix and range into the parameter sets of a packet, and of `target` at once.
+
+    Raises DecodeError for packets that are not what their codec says.
+    """
+    if info.codec not in _METADATA_FILTER or info.colour_matrix not in MATRIX_CODES:
+        return lambda packet: [packet]
+    code = MATRIX_CODES[info.colour_matrix]
+    settings = (
+        f"colour_primaries={code}:transfer_characteristics={code}:matrix_coefficients={code}"
+        f":video_full_range_flag={info.is_full_range:d}"
+    )
+    writer = BitStreamFilterContext(f"{_METADATA_FILTER[info.codec]}={settings}", stream, target)
+
+    def tag(packet: Any) -> list[Any]:
+        try:
+            return writer.filter(packet)
+        except av.FFmpegError as error:
+            raise DecodeError("the clip's packets are not as the standard has them", given=str(error)) from error
+
+    return tag
