@@ -29,6 +29,7 @@ def write_clip(
     pix_fmt: str = "yuv420p",
     matrix: int | None = None,
     options: dict[str, str] | None = None,
+    time_base: Fraction = TIME_BASE,
 ) -> Path:
     """Write `path`; its suffix names the container. `times` in seconds in place of a constant rate.
 
@@ -37,7 +38,7 @@ def write_clip(
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=fps)
         stream.width, stream.height, stream.pix_fmt = *size, pix_fmt
-        stream.time_base = stream.codec_context.time_base = TIME_BASE
+        stream.time_base = stream.codec_context.time_base = time_base
         quiet = {"x265-params": f"log-level=none:bframes={b_frames}"} if codec == "libx265" else {"bf": str(b_frames)}
         stream.options = {"g": str(gop), "crf": "12", "threads": "1", **quiet, **(options or {})}
         if matrix is not None:
@@ -45,7 +46,7 @@ def write_clip(
         for row in range(num_frames):
             picture = _picture(row, size, pix_fmt, matrix)
             seconds = times[row] if times else row / fps
-            picture.pts, picture.time_base = round(seconds / TIME_BASE), TIME_BASE
+            picture.pts, picture.time_base = round(seconds / time_base), time_base
             container.mux(stream.encode(picture))
         container.mux(stream.encode(None))
     return path

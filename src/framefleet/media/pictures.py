@@ -147,8 +147,8 @@ def _left_neighbour(number: int, is_b: Sequence[bool], came: set[int], before: d
 def fill_ticks(ticks: list[int | None], step: float, fallback: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Times [N] for pictures in presentation order where some (or all) carry none.
 
-    Known times stay; unknown ones lie evenly between their neighbours, or `step` ticks apart at the ends. Where none is
-    known, `fallback` (the sorted decode times) is used if it has one for each picture, else `step` from zero.
+    Known times stay; unknown ones lie evenly between their neighbours, and as far apart as is usual at the ends (`step`
+    ticks where one time alone is known). Where none is known, `fallback` (the sorted decode times) is used if it has one for each picture, else `step` from zero.
     """
     count = len(ticks)
     known = np.array([i for i, t in enumerate(ticks) if t is not None], np.int64)
@@ -156,6 +156,8 @@ def fill_ticks(ticks: list[int | None], step: float, fallback: list[int]) -> np.
         even = fallback[:count] if len(fallback) >= count else [round(i * step) for i in range(count)]
         return np.array(even, np.int64)
     values = np.array([ticks[i] for i in known], np.float64)
+    if len(known) > 1:
+        step = float(np.median(np.diff(values) / np.diff(known)))
     at = np.arange(count)
     filled = np.interp(at, known, values)
     filled = np.where(at < known[0], values[0] - (known[0] - at) * step, filled)
