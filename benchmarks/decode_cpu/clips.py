@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -18,9 +20,10 @@ import framefleet
 
 BARCODE_BITS = 16
 BLOCK_PX = 16
-DRAWING = "4"
+DRAWING = "5"
 """Raise when what is drawn changes, so that cached clips are made anew."""
 UInt8 = npt.NDArray[np.uint8]
+_TIME_BASE = Fraction(1, 90_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,18 @@ class ClipSpec:
     codec: str = "libx264"
     b_frames: int = 3
     fps: int = 30
+    drawn_s: int = 20
+    """Longer clips show this much of the world again and again: the coded packets are repeated with later stamps."""
 
     @property
     def num_frames(self) -> int:
         """N."""
         return self.seconds * self.fps
+
+    @property
+    def num_drawn(self) -> int:
+        """Frames drawn and encoded; frame n carries the barcode n modulo this."""
+        return min(self.seconds, self.drawn_s) * self.fps
 
     def path(self) -> Path:
         """Where it is cached; written if it is not there yet."""
@@ -80,13 +90,27 @@ def write(spec: ClipSpec, path: Path) -> None:
         stream = container.add_stream(spec.codec, rate=spec.fps)
         stream.width, stream.height, stream.pix_fmt, stream.options = spec.width, spec.height, "yuv420p", options
         stream.codec_context.colorspace = stream.codec_context.color_primaries = stream.codec_context.color_trc = 1
-        stream.time_base = stream.codec_context.time_base = Fraction(1, 90_000)
-        painter = Painter(spec.width, spec.height)
-        for row in range(spec.num_frames):
-            picture = painter.picture(row)
-            picture.pts, picture.time_base = round(row * 90_000 / spec.fps), Fraction(1, 90_000)
-            container.mux(stream.encode(picture))
-        container.mux(stream.encode(None))
+        stream.time_base = stream.codec_context.time_base = _TIME_BASE
+        once = [(bytes(packet), packet.pts, packet.dts, packet.is_keyframe) for packet in _encoded(spec, stream)]
+        for start in range(0, spec.num_frames, spec.num_drawn):
+            for content, pts, dts, is_key in once:
+                packet = av.Packet(content)
+                packet.stream, packet.time_base, packet.is_keyframe = stream, _TIME_BASE, is_key
+                packet.pts, packet.dts = pts + _ticks(start, spec), dts + _ticks(start, spec)
+                container.mux(packet)
+
+
+def _encoded(spec: ClipSpec, stream: Any) -> Iterator[Any]:
+    painter = Painter(spec.width, spec.height)
+    for row in range(spec.num_drawn):
+        picture = painter.picture(row)
+        picture.pts, picture.time_base = _ticks(row, spec), _TIME_BASE
+        yield from stream.encode(picture)
+    yield from stream.encode(None)
+
+
+def _ticks(row: int, spec: ClipSpec) -> int:
+    return round(row / (spec.fps * _TIME_BASE))
 
 
 class Painter:

@@ -1,6 +1,8 @@
 """Decoding on the CPU beside its peers: who gives the same frames for less. One JSON line last; result.json beside it.
 
-    python benchmarks/decode_cpu/run.py [--short] [--rounds 5] [--case NAME ...] [--output FOLDER]
+    python benchmarks/decode_cpu/run.py [--short] [--rounds 3] [--case NAME ...] [--output FOLDER] [--fresh]
+
+A run that was broken off goes on where it stopped; `complete` in result.json says whether all cases are there.
 
 Before anything is timed every arm's frames are compared with the barcode drawn into each frame and with ours. The arms
 take turns A B .. B A, each in its own process, all bound to one core; a sample is written as soon as it is there.
@@ -13,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import select
 import subprocess
 import sys
 import tempfile
@@ -29,6 +32,8 @@ from clips import ClipSpec, SceneClip
 
 HERE = Path(__file__).parent
 OURS = "framefleet"
+MOST_S = 180
+SLOW = 3
 MOST_APART = 3.0
 """Mean distance of levels up to which frames count as the same: colour conversions round differently."""
 
@@ -52,14 +57,21 @@ class Case:
         """The frames asked for."""
         return np.linspace(0, self.clip.num_frames - 1, self.num_frames).round().astype(int).tolist()
 
+    def drawn_rows(self, clip: ClipSpec) -> list[int]:
+        """The barcodes of these frames."""
+        return [row % clip.num_drawn for row in self.rows]
+
 
 def cases(*, is_short: bool) -> list[Case]:
     """Sparse are those of long GOPs: there a decoder must walk far for a frame. The short set takes a few minutes."""
     long_s, mid_s = (60, 8) if is_short else (300, 20)
     hd = [ClipSpec(f"1080p-{mid_s}s-gop{gop}", 1920, 1080, mid_s, gop) for gop in (15, 60, 250)]
-    long = [ClipSpec(f"720p-{long_s}s-gop{gop}", 1280, 720, long_s, gop) for gop in (15, 60, 250)]
+    long = [
+        ClipSpec(f"720p-{long_s}s-gop{gop}", 1280, 720, long_s, gop, drawn_s=25 if gop == 250 else 20)
+        for gop in (15, 60, 250)
+    ]
     dense = ClipSpec("720p-4s-gop60", 1280, 720, 4, 60)
-    uhd = ClipSpec("2160p-hevc-10s-gop60", 3840, 2160, 4 if is_short else 10, 60, codec="libx265")
+    uhd = ClipSpec("2160p-hevc-4s-gop60", 3840, 2160, 4, 60, codec="libx265")
     return [
         *(Case(clip, 16, "sparse" if clip.gop == 250 else "other") for clip in hd),
         *(Case(clip, 8 if is_short else 32, "sparse" if clip.gop == 250 else "other") for clip in long),
@@ -71,27 +83,34 @@ def cases(*, is_short: bool) -> list[Case]:
 
 
 class Arm:
-    """One decoder in its own process."""
+    """One decoder in its own process, started anew where it died or took too long."""
 
     def __init__(self, name: str, core: int) -> None:
         self.name = name
+        self._core = core
+        self._start()
+
+    def _start(self) -> None:
         environ = os.environ | {"OMP_NUM_THREADS": "1", "OPENCV_LOG_LEVEL": "ERROR"}
         self._process = subprocess.Popen(
-            ["taskset", "-c", str(core), sys.executable, str(HERE / "arms.py"), name],
+            ["taskset", "-c", str(self._core), sys.executable, str(HERE / "arms.py"), self.name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ,
         )  # fmt: skip
         self.is_there = bool(self._process.stdout.readline())  # type: ignore[union-attr]
 
     def decode(self, case: Case, save: Path | None = None) -> dict[str, Any]:
-        """One decode; `error` in the answer where it failed or died."""
+        """One decode; `error` in the answer where it failed, died or took longer than `MOST_S`."""
         task = {"path": str(case.clip.path()), "rows": case.rows, "save": str(save) if save else None}
-        try:
-            print(json.dumps(task), file=self._process.stdin, flush=True)
-        except BrokenPipeError:
-            return {"error": "the process is gone"}
-        line = self._process.stdout.readline()  # type: ignore[union-attr]
-        answer: dict[str, Any] = json.loads(line) if line else {"error": "the process died"}
-        return answer
+        print(json.dumps(task), file=self._process.stdin, flush=True)
+        is_answered = bool(select.select([self._process.stdout], [], [], MOST_S)[0])
+        line = self._process.stdout.readline() if is_answered else ""  # type: ignore[union-attr]
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        self._process.kill()
+        self._process.wait()
+        self._start()
+        return {"error": "the process died" if is_answered else f"no answer in {MOST_S} s"}
 
     def close(self) -> None:
         """End the process."""
@@ -99,9 +118,9 @@ class Arm:
         self._process.wait(30)
 
 
-def differences(case: Case, arms: list[Arm]) -> dict[str, str]:
-    """Arm -> what is wrong with its frames, for those with something wrong. Also warms every arm up."""
-    wrong = {}
+def check(case: Case, arms: list[Arm]) -> tuple[dict[str, str], dict[str, float]]:
+    """Arm -> what is wrong with its frames, if anything; arm -> CPU seconds for the others. Also warms them up."""
+    wrong, cpu_s = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         ours = Path(folder) / "ours.npy"
         for arm in sorted(arms, key=lambda arm: arm.name != OURS):
@@ -109,14 +128,16 @@ def differences(case: Case, arms: list[Arm]) -> dict[str, str]:
             answer = arm.decode(case, save)
             if reason := answer.get("error") or _difference(case, answer, save, ours):
                 wrong[arm.name] = reason
+            else:
+                cpu_s[arm.name] = answer["cpu_s"]
             if save != ours:
                 save.unlink(missing_ok=True)
-    return wrong
+    return wrong, cpu_s
 
 
 def _difference(case: Case, answer: dict[str, Any], theirs: Path, ours: Path) -> str:
-    if isinstance(case.clip, ClipSpec) and answer["barcodes"] != case.rows:
-        off = sum(a != b for a, b in zip(answer["barcodes"], case.rows, strict=False))
+    if isinstance(case.clip, ClipSpec) and answer["barcodes"] != (drawn := case.drawn_rows(case.clip)):
+        off = sum(a != b for a, b in zip(answer["barcodes"], drawn, strict=False))
         return f"{len(answer['barcodes'])} frames, {off} of them not the ones asked for"
     apart = _mean_apart(np.load(theirs, mmap_mode="r"), np.load(ours, mmap_mode="r"))
     return f"pictures {apart:.1f} levels apart from ours" if apart > MOST_APART else ""
@@ -129,32 +150,40 @@ def _mean_apart(theirs: Any, ours: Any) -> float:
 
 
 def measure(case: Case, arms: list[Arm], rounds: int, samples: Any) -> dict[str, Any]:
-    """Medians of every right arm on one case; each sample is written to `samples` at once."""
-    wrong = differences(case, arms)
+    """Medians of every right arm on one case; each sample is written to `samples` at once.
+
+    An arm that took more than `SLOW` times our CPU seconds in the check is timed once only.
+    """
+    wrong, checked_s = check(case, arms)
     if OURS in wrong:
         raise SystemExit(f"{case.name}: our own frames are wrong: {wrong[OURS]}")
-    right = [arm for arm in arms if arm.name not in wrong]
-    taken: dict[str, list[dict[str, Any]]] = {arm.name: [] for arm in right}
+    taken: dict[str, list[dict[str, Any]]] = {name: [] for name in checked_s}
     for nth in range(rounds):
-        for arm in right if nth % 2 == 0 else reversed(right):
+        for arm in arms if nth % 2 == 0 else reversed(arms):
+            if arm.name in wrong or (nth and checked_s[arm.name] > SLOW * checked_s[OURS]):
+                continue
             answer = arm.decode(case)
-            taken[arm.name].append(answer)
             kept = {key: value for key, value in answer.items() if key not in ("barcodes", "shape")}
             print(json.dumps({"case": case.name, "arm": arm.name, "round": nth, **kept}), file=samples, flush=True)
-    for name, answers in taken.items():
-        if failed := [answer["error"] for answer in answers if "error" in answer]:
-            wrong[name] = f"failed {len(failed)} times of {rounds}: {failed[0]}"
+            if "error" in answer:
+                wrong[arm.name] = f"failed in round {nth}: {answer['error']}"
+            else:
+                taken[arm.name].append(answer)
     summary = {name: _summary(answers) for name, answers in taken.items() if name not in wrong}
-    peers = {name: figures["cpu_s"] for name, figures in summary.items() if name != OURS}
-    best = min(peers, key=lambda name: peers[name])
-    gains = {
+    return {"kind": case.kind, "frames": case.num_frames, "arms": summary, "left_out": wrong, **_gains(summary)}
+
+
+def _gains(summary: dict[str, dict[str, float]]) -> dict[str, Any]:
+    peers = [name for name in summary if name != OURS]
+    if not peers:
+        return {"best_peer": None}
+    best = min(peers, key=lambda name: summary[name]["cpu_s"])
+    best_wall_s = min(summary[name]["wall_s"] for name in peers)
+    return {
         "best_peer": best,
-        "x_best_peer": round(peers[best] / summary[OURS]["cpu_s"], 3),
-        "x_best_peer_wall": round(
-            min(f["wall_s"] for n, f in summary.items() if n != OURS) / summary[OURS]["wall_s"], 3
-        ),
+        "x_best_peer": round(summary[best]["cpu_s"] / summary[OURS]["cpu_s"], 3),
+        "x_best_peer_wall": round(best_wall_s / summary[OURS]["wall_s"], 3),
     }
-    return {"kind": case.kind, "frames": case.num_frames, "arms": summary, "left_out": wrong, **gains}
 
 
 def _summary(answers: list[dict[str, Any]]) -> dict[str, float]:
@@ -165,7 +194,12 @@ def _summary(answers: list[dict[str, Any]]) -> dict[str, float]:
         "wall_s": round(wall_s, 4),
         "clips_per_cpu_s": round(1 / cpu_s, 3),
         "peak_mib": round(max(answer["peak_mib"] for answer in answers), 1),
+        "samples": len(answers),
     }
+
+
+_MEASURED_PATHS = (".", "../../src/framefleet/decode", "../../src/framefleet/media", "../../src/framefleet/sampling")
+"""The commit noted is the last one to touch these."""
 
 
 def machine() -> dict[str, Any]:
@@ -182,7 +216,11 @@ def machine() -> dict[str, Any]:
         "",
     )
     commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
+        ["git", "log", "-1", "--format=%H", "--", *_MEASURED_PATHS],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.strip()
     return {
         "cpu": cpu, "cores": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version(),
@@ -194,7 +232,7 @@ def headline(results: dict[str, dict[str, Any]]) -> dict[str, float]:
     """The least favourable case of each kind, and the memory of one worker of ours."""
     found = {}
     for kind in ("sparse", "dense"):
-        gains = [r["x_best_peer"] for r in results.values() if r["kind"] == kind]
+        gains = [r["x_best_peer"] for r in results.values() if r["kind"] == kind and "x_best_peer" in r]
         if gains:
             found[f"x_best_peer_{kind}"] = min(gains)
     found["worker_peak_mib"] = max(r["arms"][OURS]["peak_mib"] for r in results.values())
@@ -210,22 +248,39 @@ def main() -> None:
     parser.add_argument("--arm", nargs="*", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--output", type=Path, default=Path(tempfile.gettempdir()) / "framefleet-bench-decode")
+    parser.add_argument("--fresh", action="store_true", help="measure again what the output folder already has")
     asked = parser.parse_args()
-    chosen = [c for c in cases(is_short=asked.short) if not asked.case or any(part in c.name for part in asked.case)]
+    planned = cases(is_short=asked.short)
+    chosen = [c for c in planned if not asked.case or any(part in c.name for part in asked.case)]
     asked.output.mkdir(parents=True, exist_ok=True)
-    for case in chosen:
-        print(f"clip {case.clip.path()}", file=sys.stderr, flush=True)
+    here = machine()
+    results = {} if asked.fresh else _measured_before(asked.output / "result.json", here, is_short=asked.short)
     arms = [arm for arm in (Arm(name, asked.core) for name in dict.fromkeys([OURS, *asked.arm])) if arm.is_there]
-    results: dict[str, dict[str, Any]] = {}
-    with (asked.output / "samples.jsonl").open("w") as samples:
-        for case in chosen:
+    with (asked.output / "samples.jsonl").open("a" if results else "w") as samples:
+        for case in (c for c in chosen if c.name not in results):
+            print(f"clip {case.clip.path()}", file=sys.stderr, flush=True)
             results[case.name] = measure(case, arms, asked.rounds, samples)
             print(case.name, json.dumps(results[case.name]), file=sys.stderr, flush=True)
-            report = {"headline": headline(results), "short": asked.short, "machine": machine(), "cases": results}
+            report = {
+                "headline": headline(results), "complete": all(c.name in results for c in planned),
+                "short": asked.short, "machine": here, "cases": results,
+            }  # fmt: skip
             (asked.output / "result.json").write_text(json.dumps(report, indent=1) + "\n")
     for arm in arms:
         arm.close()
     print(json.dumps({"bench": "decode_cpu", **headline(results), "short": asked.short}))
+
+
+def _measured_before(path: Path, here: dict[str, Any], *, is_short: bool) -> dict[str, dict[str, Any]]:
+    """Cases of a run that was broken off: same machine, versions and commit."""
+    if not path.exists():
+        return {}
+    report = json.loads(path.read_text())
+    same = ("cpu", "cores", "python", "versions", "commit")
+    if report["short"] != is_short or any(report["machine"].get(key) != here[key] for key in same):
+        return {}
+    cases: dict[str, dict[str, Any]] = report["cases"]
+    return cases
 
 
 if __name__ == "__main__":
