@@ -98,15 +98,18 @@ def deepstream_pool(count: int) -> Callable[[], Worker]:
 
 
 def deepstream_ours(count: int) -> Callable[[], Worker]:
-    """framefleet's backend over the same pool: our index and plan, small frames, a process that can be killed."""
-    import framefleet
+    """framefleet's backend over the same pool: our index and plan, small frames, a process that can be killed.
 
-    def clip(path: str) -> int:
-        return len(
-            framefleet.decode(path, num_frames=NUM_FRAMES, size=(1024, 576), backend="deepstream", pool_size=count)
-        )
+    Scanning and cutting in 8 worker processes, as the `ours` arms pack in theirs.
+    """
+    from framefleet.decode.backends.deepstream import DeepStreamBackend
+    from framefleet.decode.options import DecodeOptions
+    from framefleet.decode.pool import DecodePool
 
-    return lambda: clip
+    options = DecodeOptions(num_frames=NUM_FRAMES, size=(1024, 576), pool_size=count)
+    backend, pool = DeepStreamBackend(), DecodePool(workers=8, threads=1)
+    pool.open()
+    return lambda: lambda path: len(backend.decode_feed(pool.run("cut", path, options), options))
 
 
 def torchcodec_cuda(count: int) -> Callable[[], Worker]:

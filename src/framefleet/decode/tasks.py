@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -20,7 +20,12 @@ from framefleet.media.clip import ScannedClip
 from framefleet.media.source import VideoSource
 
 if TYPE_CHECKING:
+    from framefleet.decode.deepstream.feed import Feed
     from framefleet.decode.nvdec.parcel import Parcel
+    from framefleet.decode.plan import DecodePlan
+    from framefleet.media.limits import ScanLimits
+
+T = TypeVar("T")
 
 Ask = Callable[[int], None]
 """Called with bytes; returns when they are granted."""
@@ -30,6 +35,7 @@ RESULTS: dict[str, Any] = {
     "scan": ScannedClip,
     "digest": str,
     "pack": "framefleet.decode.nvdec.parcel:Parcel",
+    "cut": "framefleet.decode.deepstream.feed:Feed",
 }
 """Task -> the type of its result, or where that is found by whoever asks for it (its module loads a decode library)."""
 
@@ -75,15 +81,27 @@ def scan(job: Job, ask: Ask) -> ScannedClip:
 
 def pack(job: Job, ask: Ask) -> Parcel:
     """The plan's packets, for an NVDEC that another process owns. A parcel is never larger than its clip."""
+    from framefleet.decode.nvdec import parcel
+
+    return _from_plan(job, ask, parcel.pack)
+
+
+def cut(job: Job, ask: Ask) -> Feed:
+    """The plan's packets as a stream, for a DeepStream that another process owns."""
+    from framefleet.decode.deepstream import feed
+
+    return _from_plan(job, ask, feed.cut)
+
+
+def _from_plan(job: Job, ask: Ask, make: Callable[[ScannedClip, DecodePlan, ScanLimits], T]) -> T:
     from framefleet.decode import session
     from framefleet.decode.limits import limits_of
-    from framefleet.decode.nvdec import parcel
 
     with session.fetched(job.source, job.options) as (source, _):
         clip, _ = session.scan_timed(source, job.options)
         plan = session.make_plan(clip, job.options)
         ask(clip.info.size_bytes or plan.output_bytes)
-        return parcel.pack(clip, plan, limits_of(job.options))
+        return make(clip, plan, limits_of(job.options))
 
 
 def digest(job: Job, ask: Ask) -> str:

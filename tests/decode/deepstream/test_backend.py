@@ -9,6 +9,7 @@ from framefleet.decode.backends.deepstream import DeepStreamBackend
 from framefleet.decode.backends.pyav import PyAvBackend
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
+from framefleet.decode.pool import DecodePool
 from framefleet.decode.session import scan_timed
 from framefleet.decode.targets import choose_targets, output_size
 from framefleet.errors import ConfigError, DecodeError, DecoderLost, DecodeTimeout, DeviceError
@@ -77,6 +78,15 @@ def test_small_frames_are_resized_and_turned(corpus, backend):
 def test_only_what_is_wanted_is_fed(corpus, backend):
     clip, plan, options = planned(corpus / "base.mp4", num_frames=2)
     assert backend.decode(clip, plan, options).stats.frames_walked == plan.frames_walked < clip.index.num_frames
+
+
+def test_a_feed_cut_in_a_worker_is_the_same(corpus, backend):
+    clip, plan, options = planned(corpus / "hevc_open_gop.mp4")
+    with DecodePool(workers=1) as pool:
+        feed = pool.run("cut", corpus / "hevc_open_gop.mp4", options)
+    here, there = backend.decode(clip, plan, options), backend.decode_feed(feed, options)
+    np.testing.assert_array_equal(here.data, there.data)
+    np.testing.assert_array_equal(here.indices, there.indices)
 
 
 def test_many_clips_at_once(corpus, backend):

@@ -77,20 +77,27 @@ class DeepStreamBackend:
         started_s = time.monotonic()
         limits = limits_of(options)
         feed = cut(clip, plan, limits)
-        packed_s = time.monotonic()
         limits.deadline.check("decoding", clip.source.name)
-        with self._place(options, limits.deadline, clip.source.name):
-            waited_s = time.monotonic()
-            pictures = self._decode(_ask(feed, clip.info, plan, limits.deadline), options, limits.deadline, clip)
-        seconds = {"pack": packed_s - started_s, "wait": waited_s - packed_s, "decode": time.monotonic() - waited_s}
+        packed_s = time.monotonic() - started_s
+        frames = self.decode_feed(feed, options, limits.deadline)
+        frames.stats.seconds["pack"] = packed_s
+        return frames
+
+    def decode_feed(self, feed: Feed, options: DecodeOptions, deadline: Deadline | None = None) -> DecodedFrames:
+        """The frames of a feed that was cut here or in a worker (the task `cut`). Raises as `decode`."""
+        deadline = deadline or Deadline(options.timeout_s)
+        clip, started_s = feed.clip, time.monotonic()
+        with self._place(options, deadline, clip.source.name):
+            placed_s = time.monotonic()
+            pictures = self._decode(_ask(feed, deadline), options, deadline, clip.source.name)
         stats = DecodeStats(
             backend=self.name,
             frames_walked=feed.num_pictures,
-            peak_bytes=plan.output_bytes + feed.content.nbytes,
-            seconds=seconds,
+            peak_bytes=pictures.nbytes + feed.content.nbytes,
+            seconds={"wait": placed_s - started_s, "decode": time.monotonic() - placed_s},
         )
-        upright = np.ascontiguousarray(np.stack([turn_upright(picture, clip.info) for picture in pictures]))
-        return deliver(clip, plan.targets.rows, np.unique(plan.targets.rows), upright, stats)
+        upright = np.stack([turn_upright(picture, clip.info) for picture in pictures])
+        return deliver(clip, feed.rows, np.unique(feed.rows), upright, stats)
 
     def close(self) -> None:
         """End the processes."""
@@ -115,16 +122,19 @@ class DeepStreamBackend:
         finally:
             self._places.release()
 
-    def _decode(self, ask: Ask, options: DecodeOptions, deadline: Deadline, clip: ScannedClip) -> npt.NDArray[np.uint8]:
+    def _decode(self, ask: Ask, options: DecodeOptions, deadline: Deadline, name: str) -> npt.NDArray[np.uint8]:
         """When the process dies, or is killed for another clip's sake, a process for this clip alone tells whose fault
         it was.
         """
-        name = clip.source.name
         try:
             return self._host("shared", _pool_size(options)).decode(ask, deadline, name)
         except DecoderLost:
-            with self._alone:
+            if not self._alone.acquire(timeout=deadline.remaining_s):
+                raise
+            try:
                 return self._host("alone", 1).decode(ask, deadline, name)
+            finally:
+                self._alone.release()
 
     def _host(self, role: str, num_workers: int) -> HostProcess:
         with self._changing:
@@ -147,10 +157,11 @@ def shared_backend() -> DeepStreamBackend:
     return DeepStreamBackend()
 
 
-def _ask(feed: Feed, info: StreamInfo, plan: DecodePlan, deadline: Deadline) -> Ask:
-    width, height = (plan.width, plan.height) if info.rotation_deg % 180 == 0 else (plan.height, plan.width)
+def _ask(feed: Feed, deadline: Deadline) -> Ask:
+    is_upright = feed.clip.info.rotation_deg % 180 == 0
+    width, height = (feed.width, feed.height) if is_upright else (feed.height, feed.width)
     return Ask(
-        number=0, content=feed.content, codec=info.codec, places=feed.places, num_pictures=feed.num_pictures,
+        number=0, content=feed.content, codec=feed.clip.info.codec, places=feed.places, num_pictures=feed.num_pictures,
         width=width, height=height, timeout_s=deadline.remaining_s,
     )  # fmt: skip
 

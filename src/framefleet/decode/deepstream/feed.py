@@ -9,6 +9,7 @@ stream's colour tags are written in full: where one is missing, DeepStream conve
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,12 @@ _Numbered = tuple[int, Any]
 class Feed:
     """What one decode is given, and what it must give back."""
 
+    clip: ScannedClip
+    """Without the bytes of a clip in memory."""
+    width: int
+    height: int
+    rows: Int64
+    """[T] the target rows, as planned."""
     content: npt.NDArray[np.uint8]
     """[B] Matroska."""
     places: Int64
@@ -65,11 +72,19 @@ def cut(clip: ScannedClip, plan: DecodePlan, limits: ScanLimits) -> Feed:
         runs[0] = _without_leading(clip, runs[0], length_bytes)
         order = _presentation_order(clip, runs)
         content = _muxed(walk.stream, clip.info, [packet for run in runs for _, packet in run], order)
-    wanted = clip.index.packet_of_row[np.unique(plan.targets.rows)]
+    wanted = clip.index.packet_of_row[np.unique(plan.targets.rows)].tolist()
     place_of = dict(zip((number for run in runs for number, _ in run), order.tolist(), strict=True))
-    if missing := [packet for packet in wanted.tolist() if packet not in place_of]:
+    if missing := [packet for packet in wanted if packet not in place_of]:
         raise DecodeError("a wanted picture leans on what is not in the clip", given=f"packet {missing[0]}")
-    return Feed(content, np.array([place_of[packet] for packet in wanted.tolist()], np.int64), len(order))
+    return Feed(
+        clip=dataclasses.replace(clip, source=dataclasses.replace(clip.source, content=None)),
+        width=plan.width,
+        height=plan.height,
+        rows=plan.targets.rows,
+        content=content,
+        places=np.array([place_of[packet] for packet in wanted], np.int64),
+        num_pictures=len(order),
+    )
 
 
 def _read(walk: PacketWalk, clip: ScannedClip, groups: tuple[SeekGroup, ...]) -> list[list[_Numbered]]:
