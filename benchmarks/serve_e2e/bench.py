@@ -199,7 +199,7 @@ def line_of(trial: exp.Trial) -> str:
 def write_facts(out: Path, lanes: Sequence[Lane], seen: dict[str, object], asked: argparse.Namespace) -> None:
     facts = {
         "versions": versions(),
-        "cpu": platform.processor() or platform.machine(),
+        "machine": f"{', '.join(gpu.name for gpu in visible_gpus()) or 'no GPU'}; {os.cpu_count()} cores",
         "arguments": {name: str(value) for name, value in vars(asked).items()},
         "lanes": {
             lane.name: {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -143,18 +144,21 @@ def gauges_of_lanes(lanes: Sequence[Lane], kind: str, proxy: Server | None = Non
 
 
 def gpu_memory(lane: Lane) -> dict[str, int]:
-    """Bytes on the GPU per kind of server with its service, where the driver tells them per process."""
+    """Bytes on the GPU: `all`, `total`, and of each kind of server with its service, as far as the driver tells."""
     if lane.gpu is None:
         return {}
     import pynvml
 
-    pynvml.nvmlInit()
-    device = pynvml.nvmlDeviceGetHandleByIndex(int(lane.gpu))
-    used = {one.pid: one.usedGpuMemory or 0 for one in pynvml.nvmlDeviceGetComputeRunningProcesses(device)}
-    found = {"all": pynvml.nvmlDeviceGetMemoryInfo(device).used, "total": pynvml.nvmlDeviceGetMemoryInfo(device).total}
-    for kind, server in lane.servers.items():
-        groups = {one.process.pid for one in (server, lane.services.get(kind)) if one}
-        found[kind] = sum(size for pid, size in used.items() if _group_of(pid) in groups)
+    found: dict[str, int] = {}
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        device = pynvml.nvmlDeviceGetHandleByIndex(int(lane.gpu))
+        memory = pynvml.nvmlDeviceGetMemoryInfo(device)
+        found |= {"all": memory.used, "total": memory.total}
+        used = {one.pid: one.usedGpuMemory or 0 for one in pynvml.nvmlDeviceGetComputeRunningProcesses(device)}
+        for kind, server in lane.servers.items():
+            groups = {one.process.pid for one in (server, lane.services.get(kind)) if one}
+            found[kind] = sum(size for pid, size in used.items() if _group_of(pid) in groups)
     return found
 
 

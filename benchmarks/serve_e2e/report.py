@@ -8,7 +8,9 @@ Trials of several runs go together where their lane and its experiment are the s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -146,8 +148,16 @@ def about_of(facts: dict[str, Any]) -> str:
     names = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     where = "Tried on the CPU with the bundled model: **these figures say nothing**, they show that the script works."
     if not facts["arguments"]["cpu"] or facts["arguments"]["cpu"] == "None":
-        where = "NVIDIA H200, Qwen3-VL-8B shape with random weights, eager."
-    return f"{where} {names}. Commit {facts.get('commit', 'unknown')}."
+        where = f"{facts['machine']}. Qwen3-VL-8B shape with random weights, eager."
+    return f"{where} {names}. Commit {commit()}."
+
+
+def commit() -> str:
+    """Of this checkout."""
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    return "unknown"
 
 
 def arguments(about: str | None) -> argparse.Namespace:
