@@ -1,10 +1,10 @@
 """The `deepstream` backend on a GPU: equal frames, a hang that costs its clip only, clips/s by pool size; peers beside.
 
-    python benchmarks/nvdec/deepstream_check.py --clips DIR --out DIR [--corpus DIR] [--odd] [--pools 1,8,16]
+    python benchmarks/nvdec/deepstream_check.py --clips DIR --out DIR [--corpus DIR] [--only equal,odd,hang,rates,arms]
     python benchmarks/nvdec/deepstream_check.py ... --fake   # the software pool, to try the script without a GPU
 
 1. Every clip of --clips and every corpus file that the backend takes: rows equal to PyAV's, mean difference in levels.
-2. (--odd) Streams tagged and coded in ways that the backend refuses, or that its converter may get wrong, decoded all
+2. Streams tagged and coded in ways that the backend refuses, or that its converter may get wrong, decoded all
    the same: what it would give.
 3. The pool's process stopped (SIGSTOP) under a clip: the deadline must end it, and the next clip be whole.
 4. Clips/s of each clip at each pool size, then the arms of `peers.py` named by --arms, each in a process of its own.
@@ -199,6 +199,32 @@ def one_peer(arm: str, path: str, seconds: float) -> dict:
     return {"clips_per_s": round(len(got) / (time.monotonic() - start), 2), "all_frames": set(got) == {16}}
 
 
+def equal_steps(asked, backend: DeepStreamBackend, paths: list[str], _: Path) -> list:
+    corpus = sorted(str(path) for path in asked.corpus.iterdir()) if asked.corpus else []
+    steps = [lambda path=path: compare(backend, path, size=SIZE) for path in paths]
+    steps += [lambda: compare(backend, paths[0])]
+    return steps + [lambda path=path: compare(backend, path, num_frames=8) for path in corpus if takes(backend, path)]
+
+
+def odd_steps(_, backend: DeepStreamBackend, __: list[str], folder: Path) -> list:
+    return [lambda path=path: compare(backend, path) for path in odd_clips(folder)]
+
+
+def hang_steps(_, backend: DeepStreamBackend, paths: list[str], __: Path) -> list:
+    return [lambda: hang(backend, paths[0])]
+
+
+def rate_steps(asked, _: DeepStreamBackend, paths: list[str], __: Path) -> list:
+    pool = FAKE if asked.fake else POOL
+    return [lambda n=int(size): rates(pool, paths, n, asked.seconds) for size in asked.pools.split(",")]
+
+
+def arm_steps(asked, _: DeepStreamBackend, paths: list[str], __: Path) -> list:
+    arms = [arm for arm in asked.arms.split(",") if arm]
+    return [lambda p=path, a=arm: peer(a, p, asked.seconds) for path in paths for arm in arms]
+
+
+STEPS = {"equal": equal_steps, "odd": odd_steps, "hang": hang_steps, "rates": rate_steps, "arms": arm_steps}
 FACTS: list[dict] = []
 
 
@@ -212,7 +238,7 @@ def main() -> None:
     parser.add_argument("--clips", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--corpus", type=Path)
-    parser.add_argument("--odd", action="store_true", help="step 2")
+    parser.add_argument("--only", default="equal,odd,hang,rates,arms", help="steps, comma-separated")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--pools", default="1,8,16")
     parser.add_argument("--arms", default="")
@@ -226,18 +252,9 @@ def main() -> None:
     started = time.monotonic()
     pool = FAKE if asked.fake else POOL
     paths = sorted(str(path) for path in asked.clips.iterdir() if path.suffix in (".mp4", ".mkv"))
-    corpus = sorted(str(path) for path in asked.corpus.iterdir()) if asked.corpus else []
     with tempfile.TemporaryDirectory() as folder:
-        steps = [lambda path=path: compare(backend, path, size=SIZE) for path in paths]
-        odd = odd_clips(Path(folder)) if asked.odd else []
-        steps += [lambda path=path: compare(backend, path) for path in [*paths[:1], *odd]]
         backend = DeepStreamBackend(pool)
-        steps += [lambda path=path: compare(backend, path, num_frames=8) for path in corpus if takes(backend, path)]
-        steps += [lambda: hang(backend, paths[0])]
-        sizes = [int(size) for size in asked.pools.split(",")]
-        steps += [lambda n=size: rates(pool, paths, n, asked.seconds) for size in sizes]
-        arms = [arm for arm in asked.arms.split(",") if arm]
-        steps += [lambda p=path, a=arm: peer(a, p, asked.seconds) for path in paths for arm in arms]
+        steps = [step for name in asked.only.split(",") for step in STEPS[name](asked, backend, paths, Path(folder))]
         for step in steps:
             if time.monotonic() - started < asked.budget_s:
                 tell(attempt(step))
