@@ -8,8 +8,9 @@ what is left of decoding is a small fraction, and the prompt is as long as befor
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,7 +20,7 @@ from framefleet.bench.clips import LoadClip, load_clips
 from framefleet.bench.experiment import Trial
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.session import decode
-from framefleet.errors import FramefleetError
+from framefleet.errors import ConfigError, FramefleetError
 
 FALLBACK = DecodeOptions(fps=2.0)
 """For a model whose files cannot be read here: the rate of the Qwen rules, at the clip's own size."""
@@ -37,14 +38,19 @@ class PreparedClips(msgspec.Struct, frozen=True, kw_only=True):
     """Clip -> why it could not be decoded here."""
 
 
-def policy_for(model: str) -> DecodeOptions:
-    """The model's own choice of frames, at sizes that its processor keeps; FALLBACK where it cannot be known."""
+def policy_for(model: str, changes: Mapping[str, Any]) -> DecodeOptions:
+    """The model's own choice of frames with `changes`, at sizes that its processor keeps; FALLBACK where the model's
+    files cannot be read. Raises ConfigError for changes that DecodeOptions does not have."""
     from framefleet.engine.embedded.frame_policy import frame_policy_for
 
     try:
-        return msgspec.structs.replace(frame_policy_for(model), keeps_size=True)
+        policy = msgspec.structs.replace(frame_policy_for(model), keeps_size=True)
     except FramefleetError:
-        return FALLBACK
+        policy = FALLBACK
+    try:
+        return msgspec.convert(msgspec.structs.asdict(policy) | dict(changes), DecodeOptions)
+    except msgspec.ValidationError as error:
+        raise ConfigError("no such rule of choosing frames", given=str(dict(changes)), allowed=str(error)) from error
 
 
 def prepare_clips(paths: Sequence[str], policy: DecodeOptions) -> PreparedClips:

@@ -108,7 +108,7 @@ def share_bars(rows: Mapping[str, float | None], *, mark: float | None = None, m
     return _svg(len(rows) * _ROW + 10, drawn, "shares of use")
 
 
-def interval_bars(rows: Mapping[str, tuple[float, float, float]], *, unit: str = "%") -> str:
+def interval_bars(rows: Mapping[str, tuple[float, float, float]]) -> str:
     """Estimates with their intervals around zero, as (estimate, low, high) of relative changes."""
     if not rows:
         return ""
@@ -122,7 +122,7 @@ def interval_bars(rows: Mapping[str, tuple[float, float, float]], *, unit: str =
         drawn.append(_text(label - 8, middle + 4, title, anchor="end"))
         drawn.append(f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{middle}" y2="{middle}" class="whisker"/>')
         drawn.append(f'<circle cx="{across(estimate):.1f}" cy="{middle}" r="5" fill="{PALETTE[0]}"/>')
-        drawn.append(_text(WIDTH - 92, middle + 4, f"{100 * estimate:+.0f} {unit}", anchor="start"))
+        drawn.append(_text(WIDTH - 92, middle + 4, change(estimate), anchor="start"))
     return _svg(len(rows) * _ROW + 10, drawn, "gains")
 
 
@@ -146,6 +146,11 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * (1 - 1e-9))
     first = math.ceil(low / step - 1e-9)
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def change(value: float, digits: int = 0) -> str:
+    """A relative change for people: +12%; beyond ten times as much, only that."""
+    return f"{value:+.{digits}%}" if value < 10 else "over +1000%"
 
 
 def short(value: float) -> str:

@@ -8,6 +8,7 @@ from typing import get_args
 
 import msgspec
 
+from framefleet.bench.charts import change
 from framefleet.bench.experiment import (
     Differences,
     Experiment,
@@ -109,7 +110,7 @@ def sentence(found: Compared) -> str:
     if found.comparison is None:
         return f"Not compared: {found.reason}."
     gain = found.comparison.gain
-    bound = f"{gain.estimate:+.1%} ({gain.low:+.1%} to {gain.high:+.1%})"
+    bound = f"{change(gain.estimate, 1)} ({change(gain.low, 1)} to {change(gain.high, 1)})"
     words = {"better": "better", "worse": "worse", "same": "no different", "not clear": "not clearly different"}
     return f"{found.second} is {words[found.comparison.claim]} than {found.first}: {bound} in {found.metric}."
 

@@ -60,6 +60,10 @@ class DiagnoseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Name on the server; empty: the first it lists."""
     model_files: str = ""
     """Folder or hub id of the model, for its rule of choosing frames; empty: as the server says."""
+    frames: dict[str, Any] = {}
+    """What the server was told to change in that rule: fields of DecodeOptions, like `{"max_frames": 16}`."""
+    extra_body: dict[str, Any] = {}
+    """Further fields of each request."""
     api_key: str = ""
     """Sent as a bearer token."""
     prompt: str = "general"
@@ -111,7 +115,7 @@ def run_diagnosis(settings: DiagnoseSettings, folder: Path, on_step: OnStep = la
     probe = TrialRunner(load, {}, settings.engines)
     site, _ = probe.site()
     on_step("preparing the clips")
-    policy = policy_for(settings.model_files or site.model_root or settings.model)
+    policy = policy_for(settings.model_files or site.model_root or settings.model, settings.frames)
     prepared = prepare_clips(paths, policy)
     runner = TrialRunner(load, _clip_sets(settings, paths, prepared), settings.engines, settings.gpus)
     experiment = _experiment(settings, runner.clip_sets["as_is"], policy)
@@ -148,9 +152,9 @@ def _judged(
 ) -> Diagnosis:
     site, gauges = runner.site()
     observed, invalid = observed_of(log.trials)
-    lanes = settings.decode_lanes or gauges.decode_workers or VLLM_MEDIA_THREADS * len(site.engine_urls)
+    lanes = settings.decode_lanes or gauges.decode_workers or VLLM_MEDIA_THREADS * gauges.api_servers
     setup = Setup(
-        cores=gauges.cores, decode_lanes=lanes, is_gpu=gauges.is_gpu, has_proxy=site.has_proxy,
+        cores=gauges.cores, decode_lanes=min(lanes, gauges.cores), is_gpu=gauges.is_gpu, has_proxy=site.has_proxy,
         clips_are_remote=settings.send == "url" and any("://" in clip for clip in settings.inputs),
     )  # fmt: skip
     evidence = evidence_of(observed, setup, smallest_effect=settings.smallest_effect)
@@ -264,4 +268,5 @@ def _load(settings: DiagnoseSettings, paths: Sequence[str]) -> LoadSettings:
         max_tokens=settings.max_tokens,
         concurrency=settings.concurrency,
         duration_s=settings.time_limit_s,
+        extra_body=settings.extra_body,
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from framefleet.bench.charts import Line, interval_bars, line_chart, share_bars, short, stacked_bars
+from framefleet.bench.charts import Line, change, interval_bars, line_chart, share_bars, short, stacked_bars
 from framefleet.bench.diagnose import SATURATED, Evidence, NvdecAdvice, Stage, Verdict
 from framefleet.bench.diagnosis import ALONE, PLAIN, Diagnosis
 from framefleet.bench.evidence import batch_rates
@@ -80,7 +80,7 @@ def advice(found: Diagnosis) -> list[str]:
 def nvdec_sentence(found: NvdecAdvice) -> str:
     """Before anyone switches."""
     gain = found.at_most
-    bound = f"{gain.estimate:+.0%} ({gain.low:+.0%} to {gain.high:+.0%})"
+    bound = f"{change(gain.estimate)} ({change(gain.low)} to {change(gain.high)})"
     does = {
         "try it": "so it is worth a try",
         "leave it": "so leave decoding as it is",

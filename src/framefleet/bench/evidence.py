@@ -87,8 +87,10 @@ def batch_rates(trial: Trial, batches: int = BATCHES) -> list[float]:
     requests at once, and parts that hold only a few such bursts would say anything."""
     ends = sorted(one.started_s + one.total_s for one in trial.measurements if not one.error)
     count = min(batches, max(1, (len(ends) - 1) // LEAST_IN_BATCH))
-    if len(ends) < 2:
+    if len(ends) < 2 or trial.wall_s <= 0:
         return []
+    if count == 1:
+        return [len(ends) / trial.wall_s]
     marks = [round(part * (len(ends) - 1) / count) for part in range(count + 1)]
     return [(b - a) / (ends[b] - ends[a]) for a, b in pairwise(marks) if ends[b] > ends[a]]
 

@@ -146,6 +146,14 @@ class ProcessGauge:
         """Running now."""
         return sum(1 for _, found in self._processes() if found == role)
 
+    def num_marked(self, mark: str) -> int:
+        """Processes whose command line has `mark`."""
+        count = 0
+        for process, _ in self._processes():
+            with contextlib.suppress(*self._gone):
+                count += mark in " ".join(process.cmdline())
+        return count
+
     def _processes(self) -> list[tuple[Any, Role]]:
         found: dict[int, tuple[Any, Role]] = {}
         for root, role in self._roots:

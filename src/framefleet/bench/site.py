@@ -129,6 +129,8 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """In words."""
     decode_workers: int
     """Decode processes of our own found behind the engines."""
+    api_servers: int
+    """API server processes of vLLM, one per engine where they cannot be told apart."""
     is_gpu: bool
     cores: float
 
@@ -137,11 +139,12 @@ def gauges_of(site: Site, gpus: Sequence[int] | None = None) -> Gauges:
     """The gauges that work here."""
     found: list[Gauge] = [EngineGauge(site)]
     unread = [f"no /metrics at {url}" for url in site.missing]
-    decode_workers = 0
+    decode_workers, api_servers = 0, 0
     try:
         roots = _roots(site, unread)
         processes = ProcessGauge(roots)
         decode_workers = processes.num_processes("decode_worker")
+        api_servers = processes.num_marked("VLLM::APIServer")
         found.append(processes)
         if sockets := environment_of((pid for pid, role in roots.items() if role == "api_server"), SOCKET_VARIABLE):
             found.append(ServiceGauge(sockets))
@@ -157,6 +160,7 @@ def gauges_of(site: Site, gpus: Sequence[int] | None = None) -> Gauges:
         gauges=tuple(found),
         unread=tuple(unread),
         decode_workers=decode_workers,
+        api_servers=max(api_servers, len(site.engine_urls)),
         is_gpu=is_gpu,
         cores=usable_cores(),
     )

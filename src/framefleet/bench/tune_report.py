@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from framefleet.bench.charts import Line, line_chart, short
+from framefleet.bench.charts import Line, change, line_chart, short
 from framefleet.bench.fleet_values import BUDGET
 from framefleet.bench.ladder import Settings, Value
 from framefleet.bench.report import Block, Report, Section, Tone, chart, code, facts, table, text
@@ -47,7 +47,7 @@ def sentence(found: TuneResult) -> str:
     if found.gain is None:
         return f"{done}: {chosen}; too few trials to say what it gains."
     gain = found.gain.gain
-    bound = f"{gain.estimate:+.0%} ({gain.low:+.0%} to {gain.high:+.0%})"
+    bound = f"{change(gain.estimate)} ({change(gain.low)} to {change(gain.high)})"
     says = {
         "better": f"{bound} over today's settings",
         "same": "as fast as today's settings",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from framefleet.cli.exits import ExitCode
-from framefleet.cli.options import Json
+from framefleet.cli.options import Json, parse_json
 from framefleet.cli.render import note, show, show_json, show_table
 from framefleet.units import parse_duration_s
 
@@ -27,6 +27,11 @@ Model = Annotated[str, typer.Option(help="Its name on the server.", show_default
 ModelFiles = Annotated[
     str, typer.Option(metavar="DIR", help="The model, for its rule of choosing frames.", show_default="as served")
 ]
+Frames = Annotated[
+    str,
+    typer.Option(metavar="JSON", help='What the server changes in it: {"max_frames": 16}.', show_default=False),
+]
+ExtraBody = Annotated[str, typer.Option(metavar="JSON", help="Further fields of each request.", show_default=False)]
 Prompt = Annotated[str, typer.Option(help="A prompt's name or its text.")]
 Send = Annotated[str, typer.Option(metavar="url|bytes", help="The clip's address, or the clip inside the request.")]
 MaxTokens = Annotated[int, typer.Option(min=2, help="Of every answer, exactly.")]
@@ -48,6 +53,8 @@ def diagnose(
     engine_url: Engines = None,
     model: Model = "",
     model_files: ModelFiles = "",
+    frames: Frames = "{}",
+    extra_body: ExtraBody = "{}",
     prompt: Prompt = "general",
     send: Send = "url",
     max_tokens: MaxTokens = 64,
@@ -72,6 +79,7 @@ def diagnose(
 
     flags = {
         "endpoint": endpoint, "inputs": inputs, "engines": engine_url or (), "model": model, "model_files": model_files,
+        "frames": parse_json(frames), "extra_body": parse_json(extra_body),
         "api_key": api_key, "prompt": prompt, "send": send, "max_tokens": max_tokens, "concurrency": concurrency,
         "time_limit_s": parse_duration_s(time), "max_clips": max_clips, "decode_lanes": decode_lanes, "gpus": gpu,
     }  # fmt: skip
@@ -86,6 +94,7 @@ def diagnose(
 
 
 def _show(found: Diagnosis, page: Path) -> None:
+    from framefleet.bench.charts import change
     from framefleet.bench.diagnosis_report import advice, sentence
 
     shared = [(lanes.name, f"{lanes.utilisation:.0%}", "") for lanes in found.evidence.shared]
@@ -98,7 +107,7 @@ def _show(found: Diagnosis, page: Path) -> None:
     gains = found.evidence.ablations.items()
     show_table(
         ("taken away", "gain", "95 % interval"),
-        [(name, f"{gain.estimate:+.0%}", f"{gain.low:+.0%} to {gain.high:+.0%}") for name, gain in gains],
+        [(name, change(gain.estimate), f"{change(gain.low)} to {change(gain.high)}") for name, gain in gains],
     )
     show(sentence(found.verdict))
     for line in advice(found):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,6 +41,17 @@ def log_requests(*, is_quiet: bool) -> None:
 
     set_up_logging("warning" if is_quiet else "info")
     logging.getLogger("framefleet.serve.requests").setLevel(logging.WARNING if is_quiet else logging.INFO)
+
+
+def parse_json(text: str) -> dict[str, Any]:
+    """A JSON object. Raises ConfigError."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError("not JSON", given=repr(text), allowed=str(error)) from error
+    if not isinstance(found, dict):
+        raise ConfigError("not a JSON object", given=repr(text), allowed='like {"name": 1}')
+    return found
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
