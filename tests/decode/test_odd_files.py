@@ -33,8 +33,9 @@ FRAMES = 30
 PLAIN = [
     ("libx264", "mp4"), ("libx264", "mov"), ("libx264", "mkv"), ("libx264", "ts"), ("libx264", "flv"),
     ("libx264", "avi"), ("libx264", "mpg"), ("libx264", "vob"), ("libx264", "mxf"), ("libx264", "nut"),
-    ("libx264", "h264"), ("libx264", "asf"), ("libx265", "mp4"), ("libx265", "ts"), ("libx265", "hevc"), ("mpeg2video", "mpg"),
-    ("mpeg2video", "ts"), ("mpeg2video", "mxf"), ("mpeg2video", "m2v"), ("mpeg1video", "mpg"), ("mpeg4", "avi"),
+    ("libx264", "h264"), ("libx264", "asf"), ("libx265", "mp4"), ("libx265", "ts"), ("libx265", "hevc"),
+    ("mpeg2video", "mpg"), ("mpeg2video", "ts"), ("mpeg2video", "mxf"), ("mpeg2video", "m2v"),
+    ("mpeg1video", "mpg"), ("mpeg4", "avi"),
     ("mpeg4", "mp4"), ("h263p", "avi"), ("flv", "flv"), ("wmv2", "wmv"), ("msmpeg4", "avi"), ("libvpx", "webm"),
     ("libvpx-vp9", "mp4"), ("libsvtav1", "mkv"), ("ffv1", "mkv"),
 ]  # fmt: skip

@@ -148,7 +148,8 @@ def fill_ticks(ticks: list[int | None], step: float, fallback: list[int]) -> np.
     """Times [N] for pictures in presentation order where some (or all) carry none.
 
     Known times stay; unknown ones lie evenly between their neighbours, and as far apart as is usual at the ends (`step`
-    ticks where one time alone is known). Where none is known, `fallback` (the sorted decode times) is used if it has one for each picture, else `step` from zero.
+    ticks where one time alone is known). Where none is known, `fallback` (the sorted decode times) is used if it has
+    one for each picture, else `step` from zero.
     """
     count = len(ticks)
     known = np.array([i for i, t in enumerate(ticks) if t is not None], np.int64)
