@@ -7,13 +7,13 @@ Read in the wheels of vLLM 0.25.1, 0.26.0, 0.32.0 and 0.33.0: they name and call
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from framefleet.config import PREFIX
 from framefleet.vllm_plugin.loader import LOADER_NAME, FramefleetLoader
+from framefleet.vllm_plugin.log import log
 from framefleet.vllm_plugin.options import MODEL_VARIABLE, frames_for, without_startup_only
 from framefleet.vllm_plugin.versions import NEWEST_KNOWN, TABLE, VllmFacts, facts_of, parse_version
 
@@ -24,7 +24,6 @@ VLLM_DEFAULT_VARIABLE = "VLLM_VIDEO_LOADER_BACKEND"
 """vLLM's own: the loader for video processors that have none."""
 PROCESSORS = ("Qwen3VLVideoProcessor", "Qwen2VLVideoProcessor")
 """Video processors that have a loader of their own in vLLM, whose rule is known here. (Qwen2.5-VL has the second.)"""
-_log = logging.getLogger(__name__)
 
 
 def register_in_vllm(environ: Mapping[str, str] = os.environ) -> None:
@@ -55,11 +54,12 @@ def _speed_up() -> None:
         from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
         from vllm.multimodal.processing.context import InputProcessingContext
     except ImportError as error:
-        _log.warning("framefleet: no faster patchify: %s", error)
+        log.warning("framefleet: no faster patchify: %s", error)
         return
     from framefleet.vllm_plugin.fast_patchify import speed_up
 
-    speed_up(Qwen3VLVideoProcessor, InputProcessingContext)
+    if speed_up(Qwen3VLVideoProcessor, InputProcessingContext):
+        log.info("framefleet: clips are normalised and cut into patches in one pass")
 
 
 def facts_here() -> VllmFacts:
@@ -99,7 +99,7 @@ def _guarded(merge: Callable[..., dict[str, Any]], *, is_default: bool) -> Calla
         if named == LOADER_NAME or (is_default and not named):
             request, dropped = without_startup_only(request)
             if dropped:
-                _log.warning("a request cannot change %s: set at the server's start", ", ".join(dropped))
+                log.warning("a request cannot change %s: set at the server's start", ", ".join(dropped))
         return merge(cls, default_kwargs, request or None)
 
     merge_kwargs.is_guarded = True  # type: ignore[attr-defined]
@@ -110,11 +110,11 @@ def _is_known(version: str) -> bool:
     """Whether the plugin is for this version; says so where it is not, or not yet."""
     parsed = parse_version(version)
     if parsed == (0, 0, 0) or parsed[:2] > NEWEST_KNOWN:
-        _log.warning("framefleet has not been read against vLLM %s, only up to %d.%d", version, *NEWEST_KNOWN)
+        log.warning("framefleet has not been read against vLLM %s, only up to %d.%d", version, *NEWEST_KNOWN)
         return True
     if facts_of(parsed) is None:
         oldest = ".".join(map(str, TABLE[0].since))
-        _log.warning("framefleet's video loader is off: vLLM %s is older than %s", version, oldest)
+        log.warning("framefleet's video loader is off: vLLM %s is older than %s", version, oldest)
         return False
     return True
 
@@ -123,7 +123,7 @@ def _check_model(model: str) -> None:
     if model:
         frames_for(model)
         return
-    _log.warning(
+    log.warning(
         'framefleet decodes every video, but %s is unset: "model" must be in --media-io-kwargs\' "video"',
         MODEL_VARIABLE,
     )

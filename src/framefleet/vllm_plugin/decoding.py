@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
@@ -18,13 +17,13 @@ from framefleet.decode.session import decode_scanned, scan_timed
 from framefleet.errors import ConfigError
 from framefleet.media.limits import Deadline
 from framefleet.media.source import VideoSource
+from framefleet.vllm_plugin.log import log
 
 SOCKET_VARIABLE = PREFIX + "DECODE_SOCKET"
 FALLBACK_VARIABLE = PREFIX + "DECODE_FALLBACK"
 GRACE_VARIABLE = PREFIX + "DECODE_GRACE_S"
 GPU_BACKENDS = frozenset({NVDEC, "deepstream"})
 _LEAST_TIMEOUT_S = 0.01
-_log = logging.getLogger(__name__)
 
 
 class DecodingSettings(msgspec.Struct, frozen=True):
@@ -63,7 +62,7 @@ class Decoding:
         self._opening = threading.Lock()
         self._gpu: DecodeBackend | None = None
         self._is_away = False
-        _log.warning("framefleet: %s", self)
+        log.warning("framefleet: %s", self)
 
     def __str__(self) -> str:
         if self._client is None:
@@ -108,9 +107,9 @@ class Decoding:
             return
         self._is_away = bool(away)
         if away:
-            _log.error("framefleet: clips are decoded in this API server, on the CPU, until it is back: %s", away)
+            log.error("framefleet: clips are decoded in this API server, on the CPU, until it is back: %s", away)
         else:
-            _log.warning("framefleet: %s again", self)
+            log.warning("framefleet: %s again", self)
 
 
 def _for_service(wanted: DecodeOptions) -> DecodeOptions:

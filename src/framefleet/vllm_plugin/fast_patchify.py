@@ -8,7 +8,6 @@ goes the processor's own way.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from framefleet.engine.embedded.patchify import Normalisation, patchify_pictures
+from framefleet.vllm_plugin.log import log
 
 _KNOWN = frozenset({
     "do_resize", "size", "resample", "do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std",
@@ -25,7 +25,6 @@ _KNOWN = frozenset({
 })  # fmt: skip
 """Arguments of `_preprocess` in transformers 5.0 to 5.24, and those that it is handed and leaves aside."""
 _dtype: ContextVar[torch.dtype] = ContextVar("dtype", default=torch.float32)
-_log = logging.getLogger(__name__)
 
 
 def speed_up(processor: Any, processing_context: Any) -> bool:
@@ -34,7 +33,7 @@ def speed_up(processor: Any, processing_context: Any) -> bool:
     """
     own, call = getattr(processor, "_preprocess", None), getattr(processing_context, "call_hf_processor", None)
     if own is None or call is None:
-        _log.warning("framefleet: no faster patchify: not the video processor or the vLLM that it knows")
+        log.warning("framefleet: no faster patchify: not the video processor or the vLLM that it knows")
         return False
     if not hasattr(own, "is_fast"):
         processor._preprocess = _fast(own)  # noqa: SLF001 - there is no public seam between resize and patchify
@@ -86,7 +85,7 @@ def _outline(own: Callable[..., Any], processor: Any, videos: list[torch.Tensor]
     try:
         return own(processor, videos=shapes, **named | {"do_rescale": False, "do_normalize": False})
     except Exception as error:  # noqa: BLE001 - a version that looks into the values: it gets the videos themselves
-        _log.warning("framefleet: no faster patchify with this version of transformers: %s", error)
+        log.warning("framefleet: no faster patchify with this version of transformers: %s", error)
         return None
 
 
