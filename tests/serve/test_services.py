@@ -27,6 +27,7 @@ import pathlib, socket, sys, time
 path = sys.argv[2]
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
     if "--stats" in sys.argv:
+        s.connect(path)
         sys.exit(pathlib.Path(path + ".frozen").exists())
     s.bind(path); s.listen(); time.sleep(300)
 """
@@ -111,12 +112,12 @@ def test_replicas_wait_for_their_decode_service_which_is_kept(folder):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
                 client.connect(str(service.socket))
             kept = fleet.services.running[0][1]
-            os.killpg(kept.child.pid, signal.SIGKILL)
             service.socket.unlink()
+            os.killpg(kept.child.pid, signal.SIGKILL)
             await until(lambda: kept.num_restarts == 1 and kept.ready.is_set())
             Path(f"{service.socket}.frozen").touch()
-            service.socket.unlink()
             await until(lambda: kept.num_restarts == 2)
+            service.socket.unlink(missing_ok=True)
             Path(f"{service.socket}.frozen").unlink()
             await until(kept.ready.is_set)
             assert fleet.members["r0"].kept.num_restarts == 0  # its loader waits for the service

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from framefleet.errors import ReplicaError
+from framefleet.serve.child import Child
 from framefleet.serve.fleet_plan import FleetPlan, ProcessPlan
 from framefleet.serve.fleet_settings import FleetSettings
 from framefleet.serve.kept import Kept, Patience, Phase
@@ -71,7 +72,7 @@ class Member:
 
     def answers(self, *, is_idle: bool) -> None:
         """It was seen to be well."""
-        if self.state is _S.STARTING and self.kept:
+        if self.state in (_S.STARTING, _S.LOST) and self.kept and self.kept.child:
             self.kept.ready.set()
             self.move(_S.READY)
             _log.info("%s is ready at %s", self.plan.name, self.snapshot.base_url)
@@ -80,11 +81,16 @@ class Member:
         if self.state is _S.DRAINING and is_idle:
             self.move(_S.DRAINED)
 
-    def is_silent(self) -> None:
-        """It was seen not to answer: its process is killed and started again."""
-        if self.state in _UP and self.kept:
+    def is_silent(self, grace_s: float) -> None:
+        """It was seen not to answer: unless it does within its grace, its process is killed and started again."""
+        if self.state in _UP and self.kept and self.kept.child:
             self.move(_S.LOST)
-            self.kept.lost.set()
+            _log.warning("%s answers no more; it is killed unless it does within %g s", self.plan.name, grace_s)
+            asyncio.get_running_loop().call_later(grace_s, self._kill_if_lost, self.kept, self.kept.child)
+
+    def _kill_if_lost(self, kept: Kept, child: Child) -> None:
+        if self.state is _S.LOST and kept.child is child:
+            kept.lost.set()
 
     def keep_out(self) -> None:
         """No new work."""
@@ -102,7 +108,8 @@ class Member:
         """End its process."""
         if self.state is _S.STOPPED:
             return
-        self.move(_S.STOPPING)
+        if self.state is not _S.STOPPING:
+            self.move(_S.STOPPING)
         if self.kept:
             await self.kept.stop()
         self.move(_S.STOPPED)
@@ -160,7 +167,7 @@ class Fleet:
         if member is None:
             return
         if not is_answering:
-            member.is_silent()
+            member.is_silent(self.settings.lost_s)
             return
         before = member.state
         member.answers(is_idle=num_in_flight == 0)
@@ -209,7 +216,8 @@ class Fleet:
     async def remove(self, name: str) -> None:
         """One less; what is in flight there ends first."""
         await self._emptied(self.named(name))
-        await self.members.pop(name).stop()
+        await self.named(name).stop()
+        del self.members[name]
 
     async def _start_and_wait(self, member: Member, *, is_trial: bool) -> None:
         member.keep(self.folder, replace(self._patience(), **({"max_restarts": 1} if is_trial else {})))
@@ -236,9 +244,8 @@ class Fleet:
         """MPS failed, and with it all that use it: whether they know or not, they are started anew."""
         _log.error("MPS failed: all its clients are started again")
         for member in self.members.values():
-            member.is_silent()
             if member.kept:
-                member.kept.lost.set()  # also one that is just starting
+                member.kept.lost.set()  # also of one that is just starting
 
 
 async def until(is_so: Callable[[], bool], timeout_s: float) -> None:

@@ -101,8 +101,7 @@ class FleetClient:
 
     def settings(self) -> FleetSettings:
         """Those in effect, whole."""
-        revisions = msgspec.convert(self._ask("revisions"), list[Revision])
-        return next(one.settings for one in reversed(revisions) if one.outcome == "applied")
+        return msgspec.convert(self._ask("settings"), FleetSettings)
 
     def figures(self, since: float, until: float) -> FleetFigures:
         """Of the requests that ended in between (seconds since the epoch)."""

@@ -21,7 +21,7 @@ from framefleet.serve.memory_use import gpu_bytes, host_bytes
 from framefleet.serve.proxy import Proxy, Signals, serve_proxy
 from framefleet.serve.proxy_settings import ProxySettings
 from framefleet.serve.recent import figures_of
-from framefleet.serve.revisions import Revisions, digest_of, settings_of
+from framefleet.serve.revisions import Revision, Revisions, digest_of, settings_of
 from framefleet.serve.rollout import Rollout
 from framefleet.serve.run_folder import RunFolder
 
@@ -35,7 +35,8 @@ class FleetServer:
         self, settings: FleetSettings, plan: FleetPlan, proxy: ProxySettings, folder: RunFolder, *, origin: str
     ) -> None:
         self.revisions = Revisions(folder.revisions)
-        self.fleet = Fleet(settings, plan, folder, revision=self._first_revision(settings, origin))
+        self._first = self._first_revision(settings, origin)
+        self.fleet = Fleet(settings, plan, folder, revision=self._first.number)
         self.proxy = Proxy(self.fleet, proxy)
         self.rollout = Rollout(self.fleet, self.revisions, api_key=proxy.upstream_api_key)
         self.address = ""
@@ -52,7 +53,7 @@ class FleetServer:
         commands = {
             "status": self._status, "drain": self._drain, "undrain": self._undrain, "restart": self._restart,
             "apply": self._apply, "rollback": self._rollback, "revisions": self._revisions, "keep": self._keep,
-            "figures": self._figures,
+            "figures": self._figures, "settings": self._settings,
         }  # fmt: skip
         async with self.fleet, Control(self.fleet.folder.control, commands):
             serving = asyncio.create_task(serve_proxy(self.proxy, at, signals))
@@ -70,7 +71,7 @@ class FleetServer:
 
     def standing(self) -> dict[str, Any]:
         """What `framefleet fleet status` shows."""
-        current, seen = self.revisions.current(), self.proxy.standing()
+        current, seen = self.revisions.current() or self._first, self.proxy.standing()
         of_proxy = {one["name"]: one for one in seen.pop("replicas")}
         replicas = []
         for name, member in self.fleet.members.items():
@@ -95,20 +96,23 @@ class FleetServer:
         return {
             "address": self.address, "pid": os.getpid(), "started_at": self._started_at,
             "folder": str(self.fleet.folder.path), "model": self.fleet.settings.model, "engine": self.fleet.plan.engine,
-            "revision": current.number if current else None, "is_changing": self.fleet.changing.locked(),
+            "revision": current.number, "is_changing": self.fleet.changing.locked(),
             "replicas": replicas, "services": services, **seen,
         }  # fmt: skip
 
-    def _first_revision(self, settings: FleetSettings, origin: str) -> int:
+    def _first_revision(self, settings: FleetSettings, origin: str) -> Revision:
         """What it starts with is a revision too, unless it is the one it ended with."""
         current = self.revisions.current()
         if current is None or current.digest != digest_of(settings):
-            begun = self.revisions.begin(settings, origin)
-            current = self.revisions.write(msgspec.structs.replace(begun, outcome="applied", is_confirmed=True))
-        return current.number
+            return self.revisions.begin(settings, origin)
+        return current
 
     def _wake(self) -> None:
-        """A replica that is ready anew owes nothing to its failures of before."""
+        """A replica that is ready anew owes nothing to its failures of before; the first says that settings work."""
+        if self._first.outcome == "applying":
+            self._first = self.revisions.write(
+                msgspec.structs.replace(self._first, outcome="applied", is_confirmed=True)
+            )
         for replica in self.fleet.replicas():
             if replica.takes_work:
                 self.proxy.dispatch.circuits[replica.name].succeeded()
@@ -143,6 +147,9 @@ class FleetServer:
 
     async def _revisions(self, _: dict[str, Any], __: Note) -> Any:
         return self.revisions.all()
+
+    async def _settings(self, _: dict[str, Any], __: Note) -> Any:
+        return self.fleet.settings
 
     async def _keep(self, asked: dict[str, Any], _: Note) -> Any:
         revision = self.revisions.numbered(int(asked.get("number") or 0))

@@ -115,6 +115,8 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What is in flight may take so long to end before a replica is stopped all the same."""
     stop_s: _Seconds = 20.0
     """From the request to end to the kill."""
+    lost_s: Annotated[float, Meta(ge=0)] = 20.0
+    """A replica that answers no more may come back for so long; then it is killed and started again."""
     restart_wait_s: _Seconds = 1.0
     """Before a replica that died is started again; doubles with each death in a row, one minute at most."""
     max_restarts: Annotated[int, Meta(ge=0)] = 5

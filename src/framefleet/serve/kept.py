@@ -70,7 +70,10 @@ class Kept:
         self.num_restarts = 0
         self.last_end = ""
         """How it last ended."""
+        self.was_ready = False
+        """Before it last ended."""
         self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
 
     @property
     def log(self) -> str:
@@ -82,10 +85,13 @@ class Kept:
         self._task = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """End it, and wait until nothing of it is left."""
-        if self._task is not None:
+        """End it, and wait until nothing of it is left. It is ended in peace also when the waiting is called off."""
+        if self._task is None:
+            return
+        if not self._is_stopping:
+            self._is_stopping = True
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.shield(asyncio.gather(self._task, return_exceptions=True))
 
     async def ready_within(self, seconds: float) -> bool:
         """Whether it is ready before that; at once False when it will not be."""
@@ -100,7 +106,8 @@ class Kept:
         while True:
             self._on_phase(Phase.STARTING)
             how = await self._once()
-            deaths = 1 if self.ready.is_set() else deaths + 1
+            self.was_ready = self.ready.is_set()
+            deaths = 1 if self.was_ready else deaths + 1
             self.ready.clear()
             wait_s = self.patience.wait_after(deaths)
             self.last_end = how

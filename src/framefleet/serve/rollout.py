@@ -37,7 +37,7 @@ class Rollout:
         """
         async with self._alone():
             current = self.revisions.current()
-            if current is not None and current.digest == digest_of(settings):
+            if current is not None and digest_of(self.fleet.settings) == current.digest == digest_of(settings):
                 note("nothing changes")
                 return current
             host = await asyncio.to_thread(look_at_host, settings.python)

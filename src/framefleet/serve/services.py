@@ -79,10 +79,12 @@ class Services:
         return Kept(plan.name, lambda: plan, self._folder, patience, check=check, check_every_s=_DECODE_CHECK_S)
 
     def _on_mps_phase(self, phase: Phase) -> None:
-        if phase is Phase.STARTING:
+        """One that never came up had no clients."""
+        mps = next((kept for plan, kept in self.running if isinstance(plan, MpsPlan)), None)
+        if phase is Phase.STARTING or mps is None or not mps.was_ready:
             return
-        for plan, kept in self.running:
-            if not isinstance(plan, MpsPlan):
+        for _, kept in self.running:
+            if kept is not mps:
                 kept.lost.set()
         self._on_mps_lost()
 
