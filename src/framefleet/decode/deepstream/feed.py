@@ -65,11 +65,7 @@ def cut(clip: ScannedClip, plan: DecodePlan, limits: ScanLimits) -> Feed:
     Raises SourceError, SeekFailed or DecodeTimeout, DecodeError where no decoder could start at the packets.
     """
     with PacketWalk(clip, limits) as walk:
-        runs = _read(walk, clip, plan.groups)
-        length_bytes = _length_bytes(clip.info.codec, walk.stream.codec_context.extradata or b"")
-        if not all(_starts_afresh(clip.info.codec, run[0][1], length_bytes) for run in runs[1:]):
-            runs = _read(walk, clip, (_one_run(clip, plan),))
-        runs[0] = _without_leading(clip, runs[0], length_bytes)
+        runs = _enterable_runs(walk, clip, plan)
         order = _presentation_order(clip, runs)
         content = _muxed(walk.stream, clip.info, [packet for run in runs for _, packet in run], order)
     wanted = clip.index.packet_of_row[np.unique(plan.targets.rows)].tolist()
@@ -87,6 +83,30 @@ def cut(clip: ScannedClip, plan: DecodePlan, limits: ScanLimits) -> Feed:
     )
 
 
+def _enterable_runs(walk: PacketWalk, clip: ScannedClip, plan: DecodePlan) -> list[list[_Numbered]]:
+    """The plan's runs; or one run in their place, where a warm decoder could not tell that a new one begins: a picture
+    that only *may* be entered at (CRA, recovery point) is told apart from an entry by nothing.
+
+    H.264 is entered at IDR pictures only, if need be at the first packet: what is shown before a recovery point may be
+    referred to behind it, so nothing can be left out. HEVC's leading pictures can be, and must: decoders drop them.
+    """
+    codec, index, first = clip.info.codec, clip.index, plan.groups[0].first_packet
+    runs = _read(walk, clip, plan.groups)
+    length_bytes = _length_bytes(codec, walk.stream.codec_context.extradata or b"")
+    is_fresh = [_starts_afresh(codec, run[0][1], length_bytes) for run in runs]
+    if not all(is_fresh[1:]):
+        runs = _read(walk, clip, (_one_run(clip, plan, first),))
+    if not is_fresh[0] and codec == "h264":
+        runs = _read(walk, clip, (_one_run(clip, plan, 0),))
+        if not _starts_afresh(codec, runs[0][0][1], length_bytes):
+            raise DecodeError("DeepStream enters H.264 at IDR pictures only", remedy="backend='pyav'")
+    elif not is_fresh[0]:
+        runs[0] = [
+            (number, packet) for number, packet in runs[0] if index.packet_pts[number] >= index.packet_pts[first]
+        ]
+    return runs
+
+
 def _read(walk: PacketWalk, clip: ScannedClip, groups: tuple[SeekGroup, ...]) -> list[list[_Numbered]]:
     runs = []
     for group in groups:
@@ -96,26 +116,13 @@ def _read(walk: PacketWalk, clip: ScannedClip, groups: tuple[SeekGroup, ...]) ->
     return runs
 
 
-def _one_run(clip: ScannedClip, plan: DecodePlan) -> SeekGroup:
-    """The plan's groups with all that lies between them: a picture that only *may* be entered at (CRA, recovery
-    point) is told apart from an entry by nothing but the decoder's being new, so it is walked through instead.
-    """
-    index, first, last = clip.index, plan.groups[0].first_packet, plan.groups[-1].last_packet
+def _one_run(clip: ScannedClip, plan: DecodePlan, first: int) -> SeekGroup:
+    """From packet `first` to the plan's last, with all that lies between its groups."""
+    index, last = clip.index, max(group.last_packet for group in plan.groups)
     rows = np.unique(plan.targets.rows)
     can_skip = ~index.packet_is_reference[first : last + 1]
     can_skip[index.packet_of_row[rows] - first] = False
     return SeekGroup(first, last, rows, np.flatnonzero(can_skip) + first)
-
-
-def _without_leading(clip: ScannedClip, run: list[_Numbered], length_bytes: int) -> list[_Numbered]:
-    """The first run without pictures shown before the picture it enters at: an HEVC decoder drops (some of) them."""
-    codec, (first, packet) = clip.info.codec, run[0]
-    if _starts_afresh(codec, packet, length_bytes):
-        return run
-    if codec == "h264":
-        raise DecodeError("DeepStream enters H.264 at IDR pictures only", remedy="backend='pyav'")
-    pts = clip.index.packet_pts
-    return [(number, packet) for number, packet in run if pts[number] >= pts[first]]
 
 
 def _starts_afresh(codec: str, packet: Any, length_bytes: int) -> bool:
@@ -147,26 +154,26 @@ def _presentation_order(clip: ScannedClip, runs: list[list[_Numbered]]) -> Int64
 
 
 def _muxed(stream: Any, info: StreamInfo, packets: list[Any], places: Int64) -> npt.NDArray[np.uint8]:
+    """Raises DecodeError for packets that are not what their codec says."""
     delay = int((np.arange(len(places)) - places).max(initial=0))
     out = io.BytesIO()
-    with av.open(out, "w", format="matroska") as container:
-        target = container.add_stream_from_template(stream)
-        tag = _tagger(stream, target, info)
-        for number, (packet, place) in enumerate(zip(packets, places.tolist(), strict=True)):
-            packet.time_base = _TIME_BASE
-            packet.dts, packet.pts = number * _STEP_MS, (place + delay) * _STEP_MS
-            packet.duration = _STEP_MS
-            for tagged in tag(packet):
-                tagged.stream = target
-                container.mux(tagged)
+    try:
+        with av.open(out, "w", format="matroska") as container:
+            target = container.add_stream_from_template(stream)
+            tag = _tagger(stream, target, info)
+            for number, (packet, place) in enumerate(zip(packets, places.tolist(), strict=True)):
+                packet.time_base, packet.duration = _TIME_BASE, _STEP_MS
+                packet.dts, packet.pts = number * _STEP_MS, (place + delay) * _STEP_MS
+                for tagged in tag(packet):
+                    tagged.stream = target
+                    container.mux(tagged)
+    except (av.FFmpegError, ValueError) as error:
+        raise DecodeError("the clip's packets do not go into another container", given=str(error)) from error
     return np.frombuffer(out.getbuffer(), np.uint8)
 
 
 def _tagger(stream: Any, target: Any, info: StreamInfo) -> Callable[[Any], list[Any]]:
-    """What writes matrix and range into the parameter sets of a packet, and of `target` at once.
-
-    Raises DecodeError for packets that are not what their codec says.
-    """
+    """What writes matrix and range into the parameter sets of a packet, and at once into those of `target`."""
     if info.codec not in _METADATA_FILTER or info.colour_matrix not in MATRIX_CODES:
         return lambda packet: [packet]
     code = MATRIX_CODES[info.colour_matrix]
@@ -175,11 +182,5 @@ def _tagger(stream: Any, target: Any, info: StreamInfo) -> Callable[[Any], list[
         f":video_full_range_flag={info.is_full_range:d}"
     )
     writer = BitStreamFilterContext(f"{_METADATA_FILTER[info.codec]}={settings}", stream, target)
-
-    def tag(packet: Any) -> list[Any]:
-        try:
-            return writer.filter(packet)
-        except av.FFmpegError as error:
-            raise DecodeError("the clip's packets are not as the standard has them", given=str(error)) from error
-
-    return tag
+    write: Callable[[Any], list[Any]] = writer.filter
+    return write
