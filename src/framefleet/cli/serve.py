@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,8 +90,22 @@ def _show_plan(settings: FleetSettings, folder: Path, *, as_json: bool) -> ExitC
     if as_json:
         show_json(plan_facts(plan))
     else:
-        show("\n".join(f"{one.name}: {one}" for one in plan.processes))
+        show("\n".join([*(f"{one.name}: {one}" for one in plan.processes), *_reserved(plan)]))
     return ExitCode.OK
+
+
+def _reserved(plan: FleetPlan) -> list[str]:
+    """What decoding takes of each GPU before vLLM has a byte of it, where a service decodes there."""
+    from framefleet.units import format_bytes, parse_bytes
+    from framefleet.vllm_plugin.reservation import service_reservation
+
+    words = next((one.command for one in plan.decode_services if "--gpu" in one.command), None)
+    if words is None:
+        return []
+    given = [value for flag, value in pairwise(words) if flag == "--gpu-budget"]
+    taken = service_reservation(*[parse_bytes(size) for size in given[-1:]])
+    share = "what gpu_memory_utilization leaves must hold it"
+    return [f"the decode service takes {format_bytes(taken.total_bytes)} of each GPU, beside vLLM: {share}"]
 
 
 def plan_facts(plan: FleetPlan) -> dict[str, Any]:
@@ -129,4 +144,6 @@ def _announce(settings: FleetSettings, plan: FleetPlan, address: str, folder: Pa
     else:
         names = ", ".join(one.name for one in plan.processes)
         show(f"{settings.model} on {address}/v1 ({plan.engine}: {names}; logs in {folder / 'logs'})")
+        for line in _reserved(plan):
+            note(line)
     sys.stdout.flush()
