@@ -90,3 +90,9 @@ def test_upstreams_are_given_each_once():
     for urls in ([], ["http://a:1", "http://a:1/v1"]):
         with pytest.raises(ConfigError, match="each once"):
             StaticFleet.of_urls(urls)
+
+
+def test_the_diagram_in_the_guide_is_the_table():
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "serve.md"
+    drawn = set(re.findall(r"^ {4}(\w+) --> (\w+)", guide.read_text(), flags=re.MULTILINE))
+    assert drawn == {(str(state), str(to)) for state, following in MOVES.items() for to in following}
