@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from framefleet.errors import SourceCorrupt
 from framefleet.media.bits import BitReader, unescape
+from framefleet.media.fact_readers import fact_reader
 from framefleet.media.facts import (
     DAMAGED,
     GAP,
@@ -22,7 +23,6 @@ from framefleet.media.facts import (
     RECOVERY,
     REFERENCE,
     START,
-    fact_reader,
 )
 from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container

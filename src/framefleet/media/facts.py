@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 START: Final = 1 << 0
@@ -80,29 +79,3 @@ def holds_zero_run(packet: bytes, *, may_end_in_zeros: bool) -> bool:
         return True
     rest = packet[at:].lstrip(b"\0")
     return bool(rest) and rest[0] != 1
-
-
-def reads_packets_of(codec: str) -> bool:
-    """Whether packets of `codec` are read here; the container is believed of all others."""
-    return not isinstance(fact_reader(codec, b""), TrustingReader)
-
-
-def fact_reader(codec: str, extradata: bytes) -> FactReader:
-    """The reader for `codec` (FFmpeg's name)."""
-    from framefleet.media import frame_headers, nal
-
-    if codec in INTRA_CODECS:
-        return IntraReader()
-    if codec == "h264":
-        return nal.H264Reader(extradata)
-    if codec == "hevc":
-        return nal.HevcReader(extradata)
-    simple: dict[str, Callable[[], FactReader]] = {
-        "vp8": frame_headers.Vp8Reader,
-        "vp9": frame_headers.Vp9Reader,
-        "mpeg1video": frame_headers.Mpeg12Reader,
-        "mpeg2video": frame_headers.Mpeg12Reader,
-        "mpeg4": frame_headers.Mpeg4Reader,
-        "gif": frame_headers.GifReader,
-    }
-    return simple.get(codec, TrustingReader)()

@@ -12,7 +12,7 @@ import numpy as np
 from av.bitstream import BitStreamFilterContext
 
 from framefleet.errors import DecodeTimeout, SourceCorrupt, SourceTooLarge
-from framefleet.media.facts import fact_reader
+from framefleet.media.fact_readers import fact_reader
 from framefleet.media.index import Bool, FrameIndex, Int64
 from framefleet.media.limits import ScanLimits
 

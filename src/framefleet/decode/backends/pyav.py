@@ -21,7 +21,7 @@ from framefleet.decode.plan import DecodePlan, SeekGroup
 from framefleet.decode.trust import doubtful
 from framefleet.decode.walk import PacketWalk, require_packets
 from framefleet.media.clip import ScannedClip
-from framefleet.media.facts import reads_packets_of
+from framefleet.media.fact_readers import reads_packets_of
 from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits

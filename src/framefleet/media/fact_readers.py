@@ -1,0 +1,33 @@
+"""Which FactReader reads the packets of a codec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from framefleet.media.facts import INTRA_CODECS, FactReader, IntraReader, TrustingReader
+from framefleet.media.frame_headers import GifReader, Mpeg4Reader, Mpeg12Reader, Vp8Reader, Vp9Reader
+from framefleet.media.nal import H264Reader, HevcReader
+
+
+def reads_packets_of(codec: str) -> bool:
+    """Whether packets of `codec` are read here; the container is believed of all others."""
+    return not isinstance(fact_reader(codec, b""), TrustingReader)
+
+
+def fact_reader(codec: str, extradata: bytes) -> FactReader:
+    """The reader for `codec` (FFmpeg's name)."""
+    if codec in INTRA_CODECS:
+        return IntraReader()
+    if codec == "h264":
+        return H264Reader(extradata)
+    if codec == "hevc":
+        return HevcReader(extradata)
+    simple: dict[str, Callable[[], FactReader]] = {
+        "vp8": Vp8Reader,
+        "vp9": Vp9Reader,
+        "mpeg1video": Mpeg12Reader,
+        "mpeg2video": Mpeg12Reader,
+        "mpeg4": Mpeg4Reader,
+        "gif": GifReader,
+    }
+    return simple.get(codec, TrustingReader)()
