@@ -1,11 +1,11 @@
-"""Servers in process groups of their own, such as a real vLLM on the CPU (`make vllm`), and what asks them."""
+"""A fleet over a real vLLM on the CPU (`make vllm`), as the command line runs it, and what asks it."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,97 +15,110 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from framefleet.engine.embedded.checkpoint import BUNDLED, open_checkpoint
+from framefleet.engine.embedded.checkpoint import BUNDLED
 
 ROOT = Path(__file__).parents[1]
-VLLM = ROOT / os.environ.get("VLLM_VENV", ".venv-vllm") / "bin" / "vllm"
+PYTHON = ROOT / os.environ.get("VLLM_VENV", ".venv-vllm") / "bin" / "python"
 FRAMEFLEET = str(Path(sys.executable).with_name("framefleet"))
-FLAGS = [
-    "--served-model-name", BUNDLED, "--max-model-len", "4096", "--max-num-seqs", "8", "--enforce-eager",
-    "--kv-cache-memory-bytes", "64M", "--dtype", "float32",
-]  # fmt: skip
+STOP_S = 60
 
 
 @dataclass(frozen=True)
-class Server:
-    """A process that leads its own group, and where it answers."""
+class Fleet:
+    """`framefleet serve`, running."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[str]
+    folder: Path
     url: str
-    log: Path
 
-    def group(self) -> list[int]:
-        """Its processes that are alive."""
-        listed = subprocess.run(["ps", "-eo", "pid=,pgid=,stat="], capture_output=True, text=True, check=True).stdout
-        rows = [line.split() for line in listed.splitlines()]
-        return [int(pid) for pid, group, state in rows if int(group) == self.process.pid and state[0] != "Z"]
+    def tell(self, *words: str) -> dict:
+        """What `framefleet fleet WORDS --json` answers. It must succeed."""
+        command = [FRAMEFLEET, "fleet", *words, "--folder", str(self.folder), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=560, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
 
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        """The whole group: vLLM's engine outlives its API server."""
-        if self.group():
-            os.killpg(self.process.pid, number)
-        self.process.wait(60)
+    def replicas(self) -> list[dict]:
+        """As `fleet status` tells them."""
+        return self.tell("status")["replicas"]
+
+    def states(self) -> list[str]:
+        return [replica["state"] for replica in self.replicas()]
+
+    def pids(self) -> list[int]:
+        """Every process that it started and that is alive: they all carry its folder in their environment."""
+        mark = f"FRAMEFLEET_RUN={self.folder}".encode()
+        found = []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if mark in environ.read_bytes().split(b"\0"):
+                    found.append(int(environ.parent.name))
+            except OSError:
+                continue
+        return found
+
+    def commands(self) -> list[list[str]]:
+        """Command lines of its processes."""
+        return [(Path("/proc") / str(pid) / "cmdline").read_text().split("\0") for pid in self.pids()]
 
 
-def get(url: str) -> dict:
-    with urllib.request.urlopen(url, timeout=10) as response:
-        body = response.read()
-    return json.loads(body) if body else {}
+@contextmanager
+def serving(settings: Path, folder: Path):
+    """A fleet of these settings; whatever is left of it at the end is killed, and that is a failure."""
+    with (folder / "serve.log").open("w") as log:
+        command = [FRAMEFLEET, "serve", "--config", str(settings), "--folder", str(folder), "--port", "0", "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+    assert process.stdout is not None
+    fleet = Fleet(process, folder, json.loads(read_object(process.stdout))["address"])
+    try:
+        yield fleet
+        process.send_signal(signal.SIGINT)
+        process.wait(STOP_S)
+        assert fleet.pids() == []
+    finally:
+        for pid in [process.pid, *fleet.pids()]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        process.wait(10)
 
 
-def until(what, is_true, limit_s: float = 60.0):
+def read_object(lines) -> str:
+    """The first JSON object of a stream that goes on."""
+    text = ""
+    for line in lines:
+        text += line
+        try:
+            json.loads(text)
+        except ValueError:
+            continue
+        return text
+    raise AssertionError(f"no fleet, but {text!r}")
+
+
+def until(what: str, is_true, limit_s: float = 60.0):
     """Wait for a truth; what it last was is in the failure."""
     end_s = time.monotonic() + limit_s
     while not (seen := is_true()):
         assert time.monotonic() < end_s, f"{what}: not within {limit_s:.0f} s, but {seen!r}"
-        time.sleep(0.2)
+        time.sleep(0.5)
     return seen
 
 
-def answers(url: str) -> bool:
-    try:
-        get(url)
-    except OSError:
-        return False
-    return True
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
-
-
-@contextmanager
-def started(command: list[str], url: str, log: Path, **environment: str):
-    """The server of a command, in a process group of its own; killed at the end."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=out, env={**os.environ, **environment}, start_new_session=True
-        )
-    server = Server(process, url, log)
-    try:
-        yield server
-    finally:
-        server.kill()
-
-
-def vllm_started(port: int, core: int, log: Path):
-    model = str(open_checkpoint(BUNDLED).folder)
-    return started(
-        [str(VLLM), "serve", model, "--port", str(port), *FLAGS],
-        f"http://127.0.0.1:{port}",
-        log,
-        FRAMEFLEET_TAKE_OVER="1",
-        FRAMEFLEET_MODEL=model,
-        VLLM_CPU_OMP_THREADS_BIND=str(core),
-        HF_HUB_OFFLINE="1",
-        VLLM_NO_USAGE_STATS="1",
+def ask(url: str, clip: Path) -> tuple[int, str]:
+    """Status and body of the answer to one clip."""
+    video = {"url": "data:video/mp4;base64," + base64.b64encode(clip.read_bytes()).decode()}
+    content = [{"type": "video_url", "video_url": video}, {"type": "text", "text": "Describe."}]
+    body = {"model": BUNDLED, "messages": [{"role": "user", "content": content}], "max_tokens": 8}
+    request = urllib.request.Request(
+        url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-
-
-def states(proxy: Server) -> list[str]:
-    """Of the replicas, as `/fleet` tells them."""
-    return [replica["state"] for replica in get(proxy.url + "/fleet")["replicas"]]
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
 
 
 def captioned(clips: list[Path], store: Path, *flags: str) -> list[dict]:

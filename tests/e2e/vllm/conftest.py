@@ -1,46 +1,54 @@
-"""Two real vLLM servers with our plugin taking over, our proxy in front, and clips to ask about."""
+"""A fleet of two real vLLM servers, our decode service and plugin, the proxy in front; and clips to ask about."""
 
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from vllm_servers import FRAMEFLEET, VLLM, answers, captioned, free_port, started, states, until, vllm_started
+from vllm_servers import PYTHON, captioned, serving, until
 
 from framefleet.scenes import sample_scene, write_clip
 
-UP_S, NUM_SCENES, NUM_CLIPS = 280, 40, 200
+UP_S, NUM_SCENES, NUM_CLIPS = 400, 20, 200
+SETTINGS = f"""
+[fleet]
+model = "dashcam_tiny"
+engine = "vllm"
+python = "{PYTHON}"
+replicas = 2
+cores = "split"
+args = ["--enforce-eager", "--kv-cache-memory-bytes", "64M"]
+env = {{ VLLM_CPU_OMP_THREADS_BIND = "nobind", HF_HUB_OFFLINE = "1", VLLM_NO_USAGE_STATS = "1" }}
+
+[fleet.vllm]
+dtype = "float32"  # as the embedded engine's on a CPU
+max_model_len = 4096
+max_num_seqs = 8
+max_num_batched_tokens = 0
+gpu_memory_utilization = 0.0
+api_server_count = 1
+renderer_num_workers = 2
+"""
 
 
 @pytest.fixture(scope="module")
-def replicas(tmp_path_factory):
-    """Two vLLM servers of the bundled model that answer."""
-    if not VLLM.exists():
-        message = f"no {VLLM}; try: make vllm"
+def settings(tmp_path_factory) -> Path:
+    """fleet.toml."""
+    path = tmp_path_factory.mktemp("settings") / "fleet.toml"
+    path.write_text(SETTINGS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fleet(settings, tmp_path_factory):
+    """What `framefleet serve` runs, both replicas ready."""
+    if not PYTHON.exists():
+        message = f"no {PYTHON}; try: make vllm"
         (pytest.fail if os.environ.get("FRAMEFLEET_REQUIRE_VLLM") == "1" else pytest.skip)(message)
-    folder = tmp_path_factory.mktemp("vllm")
-    cores = sorted(os.sched_getaffinity(0))
-    with ExitStack() as stack:
-        servers = [
-            stack.enter_context(vllm_started(free_port(), cores[number % len(cores)], folder / f"vllm{number}.log"))
-            for number in range(2)
-        ]
-        for server in servers:
-            until(f"vLLM, {server.log}", lambda server=server: answers(server.url + "/health"), UP_S)
-        yield servers
-
-
-@pytest.fixture(scope="module")
-def proxy(replicas, tmp_path_factory):
-    """The proxy in front of both, as `framefleet proxy` starts it."""
-    port, log = free_port(), tmp_path_factory.mktemp("proxy") / "proxy.log"
-    upstreams = [flag for server in replicas for flag in ("--upstream", server.url)]
-    command = [FRAMEFLEET, "proxy", *upstreams, "--port", str(port), "--quiet"]
-    with started(command, f"http://127.0.0.1:{port}", log) as server:
-        until("both replicas ready", lambda: answers(server.url + "/health") and states(server) == ["ready", "ready"])
-        yield server
+    with serving(settings, tmp_path_factory.mktemp("fleet")) as started:
+        until("both replicas ready", lambda: started.states() == ["ready", "ready"], UP_S)
+        yield started
 
 
 @pytest.fixture(scope="session")
@@ -57,10 +65,9 @@ def clips(scenes, tmp_path_factory) -> list[Path]:
     """NUM_CLIPS clips of these scenes, no two of equal bytes: `free` boxes of other lengths follow them."""
     folder = tmp_path_factory.mktemp("clips")
     for number in range(NUM_CLIPS):
-        source = scenes[number % NUM_SCENES]
         size = 8 + number // NUM_SCENES
         free = size.to_bytes(4, "big") + b"free" + bytes(size - 8)
-        (folder / f"{number:03}.mp4").write_bytes(source.read_bytes() + free)
+        (folder / f"{number:03}.mp4").write_bytes(scenes[number % NUM_SCENES].read_bytes() + free)
     return sorted(folder.iterdir())
 
 
