@@ -68,7 +68,7 @@ def scan_length(path):
     ],
 )
 def test_colours_are_tagged_in_full(tmp_path, options, code, is_full):
-    _, _, feed = feed_of(write_clip(tmp_path / "clip.mp4", 2, **options), [0, 1])
+    _, _, feed = feed_of(write_clip(tmp_path / "clip.mkv", 8, **options), [0, 7])
     for picture in pictures(feed):
         assert {picture.colorspace, picture.color_primaries, picture.color_trc} == {code}
         assert (picture.color_range == 2) is is_full

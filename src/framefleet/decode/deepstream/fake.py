@@ -31,7 +31,7 @@ _START_CODES = (b"\0\0\1", b"\0\0\0\1")
 
 @dataclass
 class FakeFrames:
-    """As the wheel's DecodeFrames; `frames` is a tensor on the CPU."""
+    """As the wheel's DecodeFrames, but for `frames`: an ndarray [T, H, W, 3] in place of a tensor on the GPU."""
 
     frames: Any
     n_kept: int
@@ -128,8 +128,6 @@ def _bytes_before_index(data: bytes) -> int:
 
 
 def _decode(data: bytes, places: set[int], max_frames: int) -> FakeFrames:
-    import torch
-
     kept: list[Any] = []
     total = 0
     try:
@@ -146,5 +144,4 @@ def _decode(data: bytes, places: set[int], max_frames: int) -> FakeFrames:
     except (av.FFmpegError, FramefleetError) as error:
         if not kept:
             return FakeFrames(None, 0, total, error=str(error))
-    frames = torch.from_numpy(np.stack(kept)) if kept else None
-    return FakeFrames(frames, len(kept), total)
+    return FakeFrames(np.stack(kept) if kept else None, len(kept), total)

@@ -14,21 +14,19 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from framefleet.decode import wire
+from framefleet.decode.backends.rgb_size import resize_rgb
 from framefleet.decode.deepstream.messages import Ask, Open, Opened, Reply, ToHost
 from framefleet.decode.deepstream.preload import load_gstreamer
 from framefleet.decode.gpu.resize import resize_tensor
 from framefleet.decode.messages import Problem
 from framefleet.decode.worker import settle_in
 from framefleet.errors import DecodeError, DeviceError, FramefleetError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _WHEEL = "nvidia.deepstream_videodecode"
 
@@ -77,14 +75,14 @@ def _open_pool(opening: Open) -> Any:
 
 def _answer(link: socket.socket, pool: Any, ask: Ask) -> None:
     try:
-        reply = Reply(ask.number, frames=_on_host(_decode(pool, ask)))
+        reply = Reply(ask.number, frames=_on_host(_decode(pool, ask), ask.width, ask.height))
     except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
         reply = Reply(ask.number, problem=Problem.of(error))
     wire.send(link, reply)
 
 
-def _decode(pool: Any, ask: Ask) -> Tensor:
-    """The frames at the size asked for, where the pool left them. Raises DecodeError unless all pictures came out.
+def _decode(pool: Any, ask: Ask) -> Any:
+    """The frames as the pool left them. Raises DecodeError unless all pictures came out.
 
     One frame more is allowed than wanted, so that the pool never stops early: after some early stops it hangs.
     """
@@ -105,17 +103,20 @@ def _decode(pool: Any, ask: Ask) -> Tensor:
             allowed=f"{ask.num_pictures} and {len(ask.places)}",
             remedy="backend='pyav'",
         )
-    return resize_tensor(result.frames, ask.width, ask.height)
+    return result.frames
 
 
-def _on_host(frames: Tensor) -> npt.NDArray[np.uint8]:
-    """Through pinned memory, so that the copy runs at the bus's speed and beside other workers' decoding."""
-    if frames.device.type == "cpu":
-        return frames.numpy()
+def _on_host(frames: Any, width: int, height: int) -> npt.NDArray[np.uint8]:
+    """uint8 [R, height, width, 3]. Through pinned memory, so that the copy runs at the bus's speed and beside other
+    workers' decoding; a pool in software has its frames here already.
+    """
+    if isinstance(frames, np.ndarray):
+        return np.stack([resize_rgb(frame, width, height) for frame in frames])
     import torch
 
-    pinned = torch.empty(frames.shape, dtype=frames.dtype, pin_memory=True)
-    pinned.copy_(frames)
+    small = resize_tensor(frames, width, height)
+    pinned = torch.empty(small.shape, dtype=small.dtype, pin_memory=True)
+    pinned.copy_(small)
     return pinned.numpy()
 
 
