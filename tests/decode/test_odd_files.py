@@ -157,3 +157,16 @@ def test_jpegs_with_exif(orientation, rotation_deg):
     frames = decode(jpeg_sequence(jpegs))
     assert shown(frames) == [0, 1, 2]
     assert frames.info.rotation_deg == rotation_deg
+
+
+def test_flipped_bits_show_where_the_stream_carries_picture_hashes(tmp_path):
+    options = {"x265-params": "log-level=none:bframes=2:hash=1"}
+    path = write_clip(tmp_path / "hashed.mkv", FRAMES, codec="libx265", options=options)
+    clean, content = decode(path), path.read_bytes()
+    coded = packets_of(path)[5][0]
+    for part in (3, 4, 5):
+        damaged = bytearray(content)
+        damaged[content.find(coded) + len(coded) * part // 7] ^= 16
+        frames = decode(bytes(damaged))
+        assert frames.stats.num_missing > 0
+        assert np.array_equal(frames.data, clean.data[frames.indices])

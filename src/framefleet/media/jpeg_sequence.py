@@ -1,4 +1,9 @@
-"""Frames that someone extracted before (`video/jpeg`), as one source with their true times."""
+"""Frames that someone extracted before (`video/jpeg`), as one source with their true times.
+
+A clip like any other: probed, sampled, decoded in a worker. Frames of a request, which were sampled already and must
+all reach the model, do not take this way: `engine.jpeg_frames` opens them with Pillow, so that no FFmpeg runs on a
+client's bytes in the server's own process and none of its workers is held.
+"""
 
 from __future__ import annotations
 
