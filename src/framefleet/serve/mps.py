@@ -25,7 +25,7 @@ class MpsDaemon:
     async def is_well(self) -> bool:
         """Whether it answers, and none of its servers has failed. Before the first client there is no server."""
         servers = await self.ask("get_server_list")
-        if servers is None:
+        if servers is None or "Cannot find" in servers:  # whatever its exit code
             return False
         states = [await self.ask(f"get_server_status {pid}") for pid in servers.split() if pid.isdecimal()]
         return not any(state is None or "FAULT" in state for state in states)
