@@ -1,4 +1,4 @@
-"""`diagnose`, `tune` and `bench` by the command line, on a fleet of two engines behind the proxy, on the CPU."""
+"""`diagnose` and `tune` by the command line, on a fleet of two engines behind the proxy, on the CPU."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def fleet(tmp_path_factory):
 
 
 def test_diagnose_measures_every_stage_and_leaves_a_report(fleet, tmp_path):
-    asked = ("--endpoint", fleet.url, "--time", "12s", "--concurrency", 4, "--max-tokens", 8, "--prompt", "av")
+    asked = ("--endpoint", fleet.url, "--time", "10s", "--concurrency", 4, "--max-tokens", 8, "--prompt", "av")
     answer = run("diagnose", *CLIPS, *asked, "--max-clips", 3, "--report", tmp_path / "r", "--json")
     found = json.loads(answer.stdout)
     evidence = found["evidence"]
@@ -89,7 +89,7 @@ def test_diagnose_measures_every_stage_and_leaves_a_report(fleet, tmp_path):
 def test_tune_finds_the_knee_and_leaves_the_fleet_as_it_was(fleet, tmp_path):
     before = run("fleet", "status", "--folder", fleet.folder / "run", "--json").stdout
     asked = ("--folder", fleet.folder / "run", "--ladder", "concurrency=1,2,4", "--most-in-flight", 4)
-    load = ("--trial", "1s", "--time", "12s", "--max-tokens", 4, "--prompt", "av", "--max-clips", 3)
+    load = ("--trial", "1s", "--time", "6s", "--max-tokens", 4, "--prompt", "av", "--max-clips", 3)
     answer = run("tune", *CLIPS, *asked, *load, "--report", tmp_path / "t", "--json")
     found = json.loads(answer.stdout)
     assert found["chosen"]["concurrency"] in (1, 2, 4, 8)
@@ -98,19 +98,6 @@ def test_tune_finds_the_knee_and_leaves_the_fleet_as_it_was(fleet, tmp_path):
     assert "[fleet]" in (tmp_path / "t" / "fleet.toml").read_text()
     after = json.loads(run("fleet", "status", "--folder", fleet.folder / "run", "--json").stdout)
     assert after["revision"] == json.loads(before)["revision"]
-
-
-def test_the_same_server_twice_and_its_recording(fleet, tmp_path):
-    with urllib.request.urlopen(fleet.url + "/fleet", timeout=10) as answer:
-        urls = [one["url"] for one in json.load(answer)["replicas"]]
-    arms = ("--arm", f"first={urls[0]}", "--arm", f"second={urls[1]}")
-    load = ("--trial", "1s", "--time", "8s", "--max-tokens", 4, "--concurrency", 2, "--prompt", "av", "--max-clips", 2)
-    ran = run("bench", "run", *CLIPS, *arms, *load, "--report", tmp_path / "b", "--json")
-    found = json.loads(ran.stdout)
-    assert found["compared"][0]["differences"]["captions"] == []
-    both = (found["log"], f"{found['log']}:second")
-    compared = json.loads(run("bench", "compare", *both, "--json").stdout)
-    assert compared["differences"]["num_compared"] >= 1
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ def _values(trials: Sequence[Trial], metric: Metric) -> list[float]:
 
 
 def _errors(trials: Sequence[Trial]) -> float:
-    return sum(trial.error_share for trial in trials) / len(trials)
+    return sum(trial.error_share for trial in trials) / max(len(trials), 1)
 
 
 def _name(one: Recorded) -> str:

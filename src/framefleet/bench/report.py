@@ -82,7 +82,7 @@ def write_report(report: Report, folder: Path, raw: Any) -> dict[str, Path]:
     texts = {
         "html": as_html(report),
         "md": as_markdown(report),
-        "json": msgspec.json.format(msgspec.json.encode(raw, order="deterministic"), indent=1).decode() + "\n",
+        "json": msgspec.json.format(msgspec.json.encode(raw), indent=1).decode() + "\n",
     }
     paths = {kind: folder / f"report.{kind}" for kind in texts}
     with store_errors(folder):

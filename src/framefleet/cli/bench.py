@@ -121,10 +121,9 @@ def plan(
     from framefleet.bench.plan import PlanSettings, plan_collection
     from framefleet.config import resolve
 
-    values = [float(one) for one in rate.split(",")]
-    low, high = (values[1], values[2]) if len(values) == 3 else (None, None)
+    estimate, low, high = _rates(rate)
     flags = {
-        "clips": clips, "windows_per_clip": windows, "tokens": tokens, "rate_per_s": values[0], "rate_low_per_s": low,
+        "clips": clips, "windows_per_clip": windows, "tokens": tokens, "rate_per_s": estimate, "rate_low_per_s": low,
         "rate_high_per_s": high, "measured_tokens": measured_tokens, "gpus_per_machine": gpus, "machines": machines,
         "cores_per_gpu": cores_per_gpu, "clip_bytes": float(parse_bytes(clip_size)), "price_per_gpu_hour": price,
         "unlike": parse_share(unlike),
@@ -155,6 +154,16 @@ def _show_plan(found: Any) -> None:
 
 def _range(interval: Any, form: str) -> str:
     return f"{interval.estimate:{form}} ({interval.low:{form}} to {interval.high:{form}})"
+
+
+def _rates(text: str) -> tuple[float, float | None, float | None]:
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (1, 3):
+        raise ConfigError("not a rate", given=repr(text), allowed="R or R,LOW,HIGH, in requests/s")
+    return (values[0], None, None) if len(values) == 1 else (values[0], values[1], values[2])
 
 
 def _arm(text: str) -> tuple[str, str]:
