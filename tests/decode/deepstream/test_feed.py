@@ -12,7 +12,6 @@ from framefleet.decode.backends.pyav import PyAvBackend
 from framefleet.decode.deepstream.feed import cut
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
-from framefleet.errors import DecodeError
 from framefleet.media.limits import ScanLimits
 from framefleet.media.scan import scan
 from framefleet.media.source import VideoSource
@@ -57,6 +56,7 @@ def scan_length(path):
     return scan(VideoSource.of(path)).index.num_frames
 
 
+@pytest.mark.parametrize("suffix", ["mkv", "mp4", "ts"])
 @pytest.mark.parametrize(
     ("options", "code", "is_full"),
     [
@@ -67,8 +67,8 @@ def scan_length(path):
         ({"matrix": BT601, "pix_fmt": "yuvj420p"}, BT601, True),
     ],
 )
-def test_colours_are_tagged_in_full(tmp_path, options, code, is_full):
-    _, _, feed = feed_of(write_clip(tmp_path / "clip.mkv", 8, **options), [0, 7])
+def test_colours_are_tagged_in_full(tmp_path, suffix, options, code, is_full):
+    _, _, feed = feed_of(write_clip(tmp_path / f"clip.{suffix}", 8, **options), [0, 7])
     for picture in pictures(feed):
         assert {picture.colorspace, picture.color_primaries, picture.color_trc} == {code}
         assert (picture.color_range == 2) is is_full
@@ -87,16 +87,3 @@ def test_h264_that_is_not_entered_at_an_idr_picture_is_walked_from_one(corpus):
 
 def decode_rows(clip, plan):
     return PyAvBackend().decode(clip, plan, DecodeOptions()).data
-
-
-def test_packets_that_fit_no_container_are_an_error_of_ours(tmp_path):
-    """A transport stream joined behind its first keyframe, whose parameter sets come too late for a header."""
-    path = write_clip(tmp_path / "clip.ts", 60, gop=30, b_frames=0)
-    clip = scan(VideoSource.of(path))
-    middle = int(np.flatnonzero(clip.index.packet_is_keyframe)[1])
-    joined_file = tmp_path / "joined.ts"
-    joined_file.write_bytes(path.read_bytes()[int(clip.index.packet_pos[middle]) :])
-    joined = scan(VideoSource.of(joined_file))
-    plan = plan_decode(joined.index, FrameTargets(np.array([0, 5])), joined.info.width, joined.info.height)
-    with pytest.raises(DecodeError, match="another container"):
-        cut(joined, plan, ScanLimits())

@@ -182,5 +182,6 @@ def _tagger(stream: Any, target: Any, info: StreamInfo) -> Callable[[Any], list[
         f":video_full_range_flag={info.is_full_range:d}"
     )
     writer = BitStreamFilterContext(f"{_METADATA_FILTER[info.codec]}={settings}", stream, target)
+    target.codec_context.codec_tag = "\0\0\0\0"  # else that of the container it came from
     write: Callable[[Any], list[Any]] = writer.filter
     return write
