@@ -69,6 +69,9 @@ class Lane:
                 server = self.servers.pop(name)
                 self.failed[name] = "ended" if not server.is_alive else f"not up in {limit_s:.0f} s"
                 print(f"{self.name} {name} {self.failed[name]}:\n{_tail(server.log)}", flush=True)
+        for name, service in self.services.items():
+            if not service.is_alive:
+                print(f"{self.name} {name}, its decode service ended:\n{_tail(service.log)}", flush=True)
 
     def roots(self, kind: str) -> dict[int, Any]:
         """Processes whose CPU seconds count for an arm."""

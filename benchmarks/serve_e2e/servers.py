@@ -49,16 +49,17 @@ def start(name: str, plan: ProcessPlan, folder: Path, environ: dict[str, str]) -
     """Run a plan, with `environ` over its own; output goes to a log in `folder`."""
     port = _free_port()
     plan = plan.at(port)
-    cores = ["taskset", "-c", ",".join(map(str, plan.cores))] if plan.cores else []
+    cores = plan.cores or tuple(os.sched_getaffinity(0))
     log = folder / f"{name}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*cores, *plan.command],
+            plan.command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             env={**os.environ, **plan.environ, **environ},
             start_new_session=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),  # noqa: PLW1509 - before any thread is started
         )
     return Server(name, process, f"http://127.0.0.1:{port}", log)
 
