@@ -7,7 +7,8 @@
 2. Streams tagged and coded in ways that the backend refuses, or that its converter may get wrong, decoded all
    the same: what it would give.
 3. The pool's process stopped (SIGSTOP) under a clip: the deadline must end it, and the next clip be whole.
-4. Clips/s of each clip at each pool size, then the arms of `peers.py` named by --arms, each in a process of its own.
+4. Clips/s of each clip at each pool size, then the arms of `peers.py` named by --arms, each in a process of its own;
+   `torchcodec_equal` among them compares our torchcodec backend on CUDA with PyAV.
 
 Writes OUT/deepstream.json after each step; one JSON line per fact.
 """
@@ -178,7 +179,29 @@ def peer(arm: str, path: str, seconds: float) -> dict:
     return {"arm": arm, "clip": Path(path).name, **facts, "vram_mib": vram.peak_mib}
 
 
+def torchcodec_equal(path: str) -> dict:
+    """Our `torchcodec` backend with device="cuda" beside PyAV."""
+    from peers import with_libraries
+
+    with_libraries()
+    from framefleet.decode.backends.torchcodec import TorchCodecBackend
+
+    facts = {}
+    for size in (None, SIZE):
+        clip, plan, options = planned(path, device="cuda", size=size)
+        gpu = TorchCodecBackend().decode(clip, plan, options)
+        cpu = PyAvBackend().decode(clip, plan, options)
+        off = np.abs(gpu.data.cpu().numpy().astype(int) - cpu.data)
+        facts["native" if size is None else "resized"] = {
+            "equal": bool(np.array_equal(gpu.indices, cpu.indices) and off.mean() < 2),
+            "mean": round(float(off.mean()), 3), "device": str(gpu.data.device),
+        }  # fmt: skip
+    return facts
+
+
 def one_peer(arm: str, path: str, seconds: float) -> dict:
+    if arm == "torchcodec_equal":
+        return torchcodec_equal(path)
     from peers import PEERS
 
     open_arm, count = PEERS[arm]
