@@ -172,6 +172,7 @@ ARMS = {
     **{name: Arm("threads", open_, count) for name, (open_, count) in PEERS.items()},
     "ours_nvdec_7": Arm("threads", ours(lanes=7), IN_FLIGHT),
     "ours_nvdec": Arm("threads", ours(), IN_FLIGHT),
+    "ours_nvdec_14": Arm("threads", ours(lanes=14), IN_FLIGHT),
     "ours_both": Arm("threads", ours(cpu_decodes=CORES * 5 // 8), IN_FLIGHT),
     "ours_full_size": Arm("threads", ours(size=None), IN_FLIGHT),
     **{f"ours_budget_{g}": Arm("threads", ours(budget_gib=g), IN_FLIGHT) for g in LADDER_GIB},

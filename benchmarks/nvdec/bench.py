@@ -43,44 +43,64 @@ PLAN = [
     ("hevc_1080p_10s", ["opencv_16p", "deepstream_pool_16", "deepstream_ours_8"]),
     ("h264_1080p_ip_10s", ["opencv_16p", "pynv_simple_2"]),
 ]
+GPU = int(os.environ.get("CUDA_VISIBLE_DEVICES") or 0)
+"""The one whose memory and NVDEC are watched."""
+WARM_S = 30
+"""For the first clip of every worker."""
+RAMP_S = 1.5
+"""After the common start, before the window: until the workers are out of step."""
 SLOW = {("h264_720p_5min", "opencv_16p"), ("hevc_4k_10s", "opencv_16p")}
 """One clip a process, no warm-up: a clip takes longer than a whole trial of the others."""
 
 
-def run_threads(make_worker, count: int, path: str, seconds: float) -> dict:
-    """`count` threads, each with a worker of its own; the first clip of each is not counted."""
-    done, failures, lock = [0], [], threading.Lock()
-    barrier, times = threading.Barrier(count), {}
+class Closed:
+    """A closed loop of `count` workers. The rate is that of a window in which all of them are busy.
 
-    def work() -> None:
-        clip = make_worker()
+    A clip counts by the share of its time that lies in the window, so that neither those under way at its ends nor
+    workers in lockstep distort it; the load is kept up until every clip that touches the window is done.
+    """
+
+    def __init__(self, make_worker, count: int, path: str, window_s: float) -> None:
+        self.make_worker, self.count, self.path, self.window_s = make_worker, count, path, window_s
+        self.barrier, self.lock = threading.Barrier(count + 1), threading.Lock()
+        self.clips, self.failures, self.past_window = [], [], 0
+
+    def run(self) -> dict:
+        for _ in range(self.count):
+            threading.Thread(target=self._work, daemon=True).start()
         try:
-            clip(path)
-        except BaseException as error:  # noqa: BLE001 - a trial reports whatever happened
-            failures.append(repr(error)[:300])
-            barrier.abort()
-            return
-        try:
-            barrier.wait(120)
+            self.barrier.wait(WARM_S)
+            self.from_s = time.monotonic() + RAMP_S
+            self.to_s = self.from_s + self.window_s
+            self.barrier.wait(5)
         except threading.BrokenBarrierError:
-            return
-        start = times.setdefault("start", time.monotonic())
-        while time.monotonic() - start < seconds:
-            try:
-                got = clip(path)
-            except BaseException as error:  # noqa: BLE001
-                failures.append(repr(error)[:300])
-                return
-            with lock:
-                done[0] += got == NUM_FRAMES
-        times["end"] = time.monotonic()
+            return {"clips": 0, "seconds": 0, "failures": self.failures[:2] or ["warm-up took too long"]}
+        while self.past_window < self.count and not self.failures and time.monotonic() < self.to_s + 15:
+            time.sleep(0.02)
+        clips, window = round(self._clips_in_window(), 2), (self.from_s, self.to_s)
+        return {"clips": clips, "seconds": self.window_s, "window": window, "failures": self.failures[:2]}
 
-    threads = [threading.Thread(target=work) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return {"clips": done[0], "seconds": times.get("end", 0) - times.get("start", 0), "failures": failures[:2]}
+    def _clips_in_window(self) -> float:
+        return sum(max(0.0, min(end, self.to_s) - max(begin, self.from_s)) / (end - begin) for begin, end in self.clips)
+
+    def _work(self) -> None:
+        try:
+            clip = self.make_worker()
+            clip(self.path)
+            self.barrier.wait(WARM_S)
+            self.barrier.wait(5)
+            is_past = False
+            while True:
+                begin = time.monotonic()
+                got = clip(self.path)
+                end = time.monotonic()
+                with self.lock:
+                    self.clips += [(begin, end)] * (got == NUM_FRAMES)
+                    self.past_window += end > self.to_s and not is_past
+                is_past = is_past or end > self.to_s
+        except BaseException as error:  # noqa: BLE001 - a trial reports whatever happened
+            self.failures.append(repr(error)[:300])
+            self.barrier.abort()
 
 
 def _pool_clip(job: tuple[str, str]) -> int:
@@ -105,14 +125,14 @@ def run_processes(arm: str, path: str, seconds: float, *, is_slow: bool) -> dict
             jobs = [(arm, path)] * (count if is_slow else 2 * count)
             clips += sum(got == NUM_FRAMES for got in pool.map(_pool_clip, jobs, chunksize=1))
         took = time.monotonic() - start
-    return {"clips": clips, "seconds": took, "failures": []}
+    return {"clips": clips, "seconds": took, "window": (start, start + took), "failures": []}
 
 
 def run_arm(name: str, path: str, seconds: float, *, is_slow: bool) -> dict:
     arm = ARMS[name]
     if arm.kind == "processes":
         return run_processes(name, path, seconds, is_slow=is_slow)
-    facts = run_threads(arm.open(arm.count), arm.count, path, seconds)
+    facts = Closed(arm.open(arm.count), arm.count, path, seconds).run()
     return facts | (LAST[0].facts() if LAST else {})
 
 
@@ -124,7 +144,7 @@ class CardWatch:
             import pynvml
 
             pynvml.nvmlInit()
-            self.nvml, self.card = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
+            self.nvml, self.card = pynvml, pynvml.nvmlDeviceGetHandleByIndex(GPU)
             self.base = self.peak = self._used()
         except Exception:  # noqa: BLE001 - the CPU mode of this script has no card
             self.nvml, self.base, self.peak = None, 0, 0
@@ -143,21 +163,21 @@ class CardWatch:
             self.cpu.append((time.monotonic(), sum(map(int, fields[:3])) / os.sysconf("SC_CLK_TCK")))
             if self.nvml:
                 self.peak = max(self.peak, self._used())
-                self.decoder.append(self.nvml.nvmlDeviceGetDecoderUtilization(self.card)[0])
+                busy = self.nvml.nvmlDeviceGetDecoderUtilization(self.card)[0]
+                self.decoder.append((time.monotonic(), busy))
 
     def __exit__(self, *_: object) -> None:
         self.stop.set()
         self.thread.join()
 
-    def facts(self, seconds: float) -> dict:
-        """Of the last `seconds`, which is the timed part; memory of the whole trial."""
-        count = max(1, int(seconds / 0.05))
-        (from_s, cpu_from), (to_s, cpu_to) = self.cpu[-count:][0], self.cpu[-1]
-        busy = self.decoder[-count:]
+    def facts(self, window: tuple[float, float]) -> dict:
+        """Of the window; memory of the whole trial. CPU is the whole machine's, this script's own included."""
+        cpu = [one for one in self.cpu if window[0] <= one[0] <= window[1]] or self.cpu[-2:]
+        busy = [one[1] for one in self.decoder if window[0] <= one[0] <= window[1]]
         return {
             "vram_peak_mib": (self.peak - self.base) >> 20,
             "nvdec_percent": round(float(np.mean(busy)), 1) if busy else None,
-            "cpu_cores": round((cpu_to - cpu_from) / max(to_s - from_s, 1e-3), 2),
+            "cpu_cores": round((cpu[-1][1] - cpu[0][1]) / max(cpu[-1][0] - cpu[0][0], 1e-3), 2),
         }
 
 
@@ -167,20 +187,15 @@ def trial(arm: str, workload: str, path: str, seconds: float) -> dict:
     command += ["--slow"] * is_slow
     with CardWatch() as watch:
         try:
-            limit_s = 75 if is_slow else 40
+            limit_s = 75 if is_slow else 60
             done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
             lines = done.stdout.strip().splitlines()
             facts = json.loads(lines[-1]) if lines else {"failures": [done.stderr[-300:]]}
         except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
             facts = {"failures": [f"{type(error).__name__}"]}
     rate = facts["clips"] / facts["seconds"] if facts.get("clips") else 0.0
-    return {
-        "arm": arm,
-        "workload": workload,
-        "clips_per_s": round(rate, 2),
-        **facts,
-        **watch.facts(facts.get("seconds", 1)),
-    }
+    seen = watch.facts(facts.pop("window", (0, 0)))
+    return {"arm": arm, "workload": workload, "clips_per_s": round(rate, 2), **facts, **seen}
 
 
 def check(paths: dict[str, str]) -> dict[str, dict]:
@@ -263,7 +278,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--budget-s", type=float, default=480)
-    parser.add_argument("--only", default="", help="workload:arm, comma-separated; either may be empty")
+    parser.add_argument("--only", default="", help="workload:arm,... in this order, in place of PLAN")
+    parser.add_argument("--no-check", action="store_true", help="the outputs were compared before, on these clips")
     parser.add_argument("--one")
     parser.add_argument("--slow", action="store_true")
     parser.add_argument("--clip")
@@ -274,25 +290,25 @@ def main() -> None:
     started = time.monotonic()
     paths = {p.stem: str(p) for p in sorted(asked.clips.iterdir()) if p.suffix in (".mp4", ".mkv", ".webm")}
     asked.out.mkdir(parents=True, exist_ok=True)
-    facts: dict = {"machine": machine(), "check": check(paths), "trials": []}
+    facts: dict = {"machine": machine(), "check": {} if asked.no_check else check(paths), "trials": []}
 
     def keep() -> None:
         (asked.out / "trials.json").write_text(json.dumps(facts, indent=1))
 
-    sound = {name for name in paths if all(r["equal"] for k, r in facts["check"].items() if k.split()[0] == name)}
-    facts["latency_s"] = {name: latency(paths[name]) for name in sound if "5min" in name}
+    unequal = {name.split()[0] for name, found in facts["check"].items() if not found["equal"]}
+    sound = paths.keys() - unequal
+    facts["latency_s"] = {} if asked.no_check else {n: latency(paths[n]) for n in sound if "5min" in n}
     print(json.dumps({"latency_s": facts["latency_s"], "at_s": round(time.monotonic() - started, 1)}), flush=True)
-    wanted = [one.split(":") for one in asked.only.split(",") if one]
-    for workload, arms in PLAN:
-        for arm in arms if workload in sound else []:
-            if wanted and not any(w in ("", workload) and a in ("", arm) for w, a in wanted):
-                continue
-            if time.monotonic() - started > asked.budget_s:
-                facts.setdefault("not_run", []).append(f"{workload} {arm}")
-                continue
-            facts["trials"].append(trial(arm, workload, paths[workload], asked.seconds))
-            print(json.dumps(facts["trials"][-1]), flush=True)
-            keep()
+    plan = [one.split(":") for one in asked.only.split(",") if one] or [(w, a) for w, arms in PLAN for a in arms]
+    for workload, arm in plan:
+        if workload not in sound:
+            continue
+        if time.monotonic() - started > asked.budget_s:
+            facts.setdefault("not_run", []).append(f"{workload} {arm}")
+            continue
+        facts["trials"].append(trial(arm, workload, paths[workload], asked.seconds))
+        print(json.dumps(facts["trials"][-1]), flush=True)
+        keep()
     keep()
     print(json.dumps({"took_s": round(time.monotonic() - started, 1)}), flush=True)
     os._exit(0)

@@ -1,7 +1,7 @@
 """Peers of the NVDEC benchmark that need more than pip: DeepStream's pool and TorchCodec on CUDA, as vLLM uses them.
 
 `PEERS[arm]` is (open, count): `open(count)` is called once per trial and gives what makes one worker, a function from
-a path to the number of frames it got: `run_threads(open(count), count, path, seconds)`.
+a path to the number of frames it got.
 
 Both look for shared libraries by names that the machine may not have. `library_path` makes a folder of links to them;
 a trial process must be started with LD_LIBRARY_PATH naming it (`with_libraries` starts this process anew so).

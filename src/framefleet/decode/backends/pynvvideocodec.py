@@ -33,9 +33,10 @@ from framefleet.media.limits import Deadline, ScanLimits
 from framefleet.units import GIB
 from framefleet.vram.budget import BudgetStats, MemoryBudget
 
-LANES_PER_ENGINE = 2
-"""Decoders kept per NVDEC engine: one decodes while the other converts and copies. Fed with packed parcels, 1 per
-engine gave 21.5 clips/s, 2 gave 24.6, 3 gave 25.6 (H200, 7 engines, 1080p H.264, benchmarks/nvdec)."""
+LANES_PER_ENGINE = 1.5
+"""Decoders kept per NVDEC engine: while one waits for its conversion and copies, its engine decodes for another. 1 per
+engine gave 19.0 clips/s with 1.1 GiB in all, 2 gave 22.2 with 1.6 GiB (H200, 7 engines, 1080p H.264,
+benchmarks/nvdec)."""
 LANE_TIMEOUT_S = 600.0
 """How long a clip waits for a decoder; the clip's own deadline begins when it has one."""
 DEFAULT_BUDGET_BYTES = 4 * GIB
@@ -58,7 +59,7 @@ class PyNvVideoCodecBackend:
     """Frames through NVDEC. Keeps decoders between clips; safe to call from many threads at once.
 
     `budget` bounds what its decoders take of the GPU's memory (4 GiB by default); `lanes` their number (by default
-    two per NVDEC engine).
+    three for two NVDEC engines).
     """
 
     name = "pynvvideocodec"
@@ -102,7 +103,7 @@ class PyNvVideoCodecBackend:
     def num_lanes(self, info: StreamInfo, options: DecodeOptions) -> int:
         """Clips decoded at once. Raises DeviceError where there is no GPU."""
         engines = self._device().caps(info.codec, info.chroma, info.bit_depth).num_engines
-        return self._lanes or options.hw_decoders or engines * LANES_PER_ENGINE
+        return self._lanes or options.hw_decoders or max(1, int(engines * LANES_PER_ENGINE))
 
     @property
     def budget_stats(self) -> BudgetStats:
