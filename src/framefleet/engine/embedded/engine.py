@@ -31,8 +31,6 @@ from framefleet.engine.embedded.wire import (
     Piece,
     Ready,
     Started,
-    ToProcess,
-    frames_to_memfd,
 )
 from framefleet.engine.question import Answer, OnText, Question
 from framefleet.errors import CaptionRejected, EngineBusy, EngineLost, FramefleetError
@@ -253,14 +251,14 @@ class EmbeddedEngine(AskingCaptioner):
             id=question_id,
             turns=question.turns,
             clock=clock_of(frames, question.span),
-            shape=tuple(frames.data.shape),
+            frames=frames.data.cpu().numpy() if hasattr(frames.data, "cpu") else frames.data,
             generation=question.generation,
             wants_text=wants_text,
         )
         if len(self._pending) == 1:
             self._last_sign_s = time.monotonic()  # it was idle until now
         try:
-            await asyncio.to_thread(_send_with_frames, process, message, frames.data)
+            await asyncio.to_thread(process.send, message)
         except OSError as error:
             raise EngineLost("the model process is gone", given=str(error)) from error
 
@@ -331,14 +329,6 @@ def _load(settings: EmbeddedSettings) -> Load:
         batch_wait_s=settings.batch_wait_ms / 1000,
         num_threads=settings.num_threads or len(os.sched_getaffinity(0)),
     )
-
-
-def _send_with_frames(process: ModelProcess, message: ToProcess, frames: Any) -> None:
-    fd = frames_to_memfd(frames)
-    try:
-        process.send(message, fd)
-    finally:
-        os.close(fd)
 
 
 def _settle(future: asyncio.Future[Any] | None, outcome: object) -> None:

@@ -26,7 +26,7 @@ class ModelProcess:
     ) -> None:
         self._on_message = on_message
         self._on_end = on_end
-        ours, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = Channel(ours, FromProcess)
         with theirs:
             self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -45,9 +45,9 @@ class ModelProcess:
         """Of the child."""
         return self._child.pid
 
-    def send(self, message: ToProcess, fd: int | None = None) -> None:
+    def send(self, message: ToProcess) -> None:
         """Raises OSError when the child is gone."""
-        self._channel.send(message, fd)
+        self._channel.send(message)
 
     def fate(self) -> str:
         """How it ended, for a message: `exit code 1`, `signal 9`."""
@@ -74,8 +74,7 @@ class ModelProcess:
     def _read(self) -> None:
         try:
             while True:
-                message, _ = self._channel.receive()
-                self._on_message(message)
+                self._on_message(self._channel.receive())
         except (EOFError, OSError):
             pass
         try:

@@ -1,10 +1,8 @@
-"""What the engine and its model process say to each other: msgpack messages over a Unix socket, frames by memfd."""
+"""What the engine and its model process say to each other. `decode.wire` carries it: frames are mapped, not copied."""
 
 from __future__ import annotations
 
 import contextlib
-import mmap
-import os
 import socket
 import threading
 from typing import Any, cast
@@ -14,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from framefleet import errors
+from framefleet.decode import wire
 from framefleet.engine.captioner import GenerationSettings
 from framefleet.engine.clock import FrameClock
 from framefleet.engine.question import FinishReason, Turn
 
 Frames = npt.NDArray[np.uint8]
-_LENGTH_BYTES = 4
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -35,12 +33,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """One question; its frames travel as a memfd beside it."""
+    """One question."""
 
     id: int
     turns: tuple[Turn, ...]
     clock: FrameClock
-    shape: tuple[int, int, int, int]
+    frames: Frames | None
+    """[T, H, W, 3] uint8; None once they are prepared."""
     generation: GenerationSettings
     wants_text: bool
 
@@ -118,61 +117,30 @@ FromProcess = Ready | Started | Alive | Piece | Done | Failed
 
 
 class Channel:
-    """One end of the socket. `send` may be called from several threads, `receive` from one."""
+    """One end of a SOCK_SEQPACKET socket. `send` may be called from several threads, `receive` from one."""
 
-    def __init__(self, sock: socket.socket, receives: Any) -> None:
-        self._sock = sock
+    def __init__(self, link: socket.socket, receives: Any) -> None:
+        self._link = link
         self._sending = threading.Lock()
-        self._decoder = msgspec.msgpack.Decoder(receives)
+        self._receives = receives
 
-    def send(self, message: ToProcess | FromProcess, fd: int | None = None) -> None:
-        """Send one message, with a file descriptor where given (which stays open here). Raises OSError."""
-        payload = msgspec.msgpack.encode(message)
-        length = len(payload).to_bytes(_LENGTH_BYTES, "little")
+    def send(self, message: ToProcess | FromProcess) -> None:
+        """Send one message. Raises OSError."""
         with self._sending:
-            socket.send_fds(self._sock, [length], [] if fd is None else [fd])
-            self._sock.sendall(payload)
+            wire.send(self._link, message)
 
-    def receive(self) -> tuple[Any, int | None]:
-        """The next message and its descriptor (the caller's to close). Raises EOFError when the other end is gone."""
-        length, fds, _, _ = socket.recv_fds(self._sock, _LENGTH_BYTES, 1)
-        payload = self._exactly(int.from_bytes(length + self._exactly(_LENGTH_BYTES - len(length)), "little"))
-        return self._decoder.decode(payload), fds[0] if fds else None
+    def receive(self) -> Any:
+        """The next message. Raises EOFError when the other end is gone or talks nonsense."""
+        try:
+            received = wire.receive(self._link)
+            if received is not None:
+                return received.decode(self._receives)
+        except errors.DecoderLost as error:
+            raise EOFError(str(error)) from error
+        raise EOFError
 
     def close(self) -> None:
         """End the conversation; a `receive` that waits in another thread ends with EOFError."""
         with contextlib.suppress(OSError):  # the other end went first
-            self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
-
-    def _exactly(self, num_bytes: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < num_bytes:
-            part = self._sock.recv(num_bytes - len(parts))
-            if not part:
-                raise EOFError
-            parts += part
-        return bytes(parts)
-
-
-def frames_to_memfd(frames: Any) -> int:
-    """Frames [T, H, W, 3] uint8 (ndarray or tensor) in anonymous memory; the descriptor is the caller's to close."""
-    array = np.ascontiguousarray(frames.cpu().numpy() if hasattr(frames, "cpu") else frames)
-    fd = os.memfd_create("framefleet-frames", os.MFD_CLOEXEC)
-    try:
-        os.truncate(fd, array.nbytes)
-        with mmap.mmap(fd, array.nbytes) as memory:
-            np.frombuffer(memory, np.uint8)[:] = array.reshape(-1)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def frames_from_memfd(fd: int, shape: tuple[int, int, int, int]) -> Frames:
-    """The frames, mapped and not copied; closes the descriptor (the mapping lives as long as the array)."""
-    try:
-        memory = mmap.mmap(fd, int(np.prod(shape)), access=mmap.ACCESS_COPY)
-    finally:
-        os.close(fd)
-    return np.frombuffer(memory, np.uint8).reshape(shape)
+            self._link.shutdown(socket.SHUT_RDWR)
+        self._link.close()

@@ -17,6 +17,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from framefleet.engine.embedded.batching import Inbox
 from framefleet.engine.embedded.wire import (
     Alive,
@@ -30,7 +32,6 @@ from framefleet.engine.embedded.wire import (
     Ready,
     Started,
     ToProcess,
-    frames_from_memfd,
 )
 from framefleet.errors import CaptionError, DeviceError, FramefleetError, MissingLibrary
 
@@ -76,12 +77,12 @@ class Worker:
         """Body of the reading thread; ends the process when the parent is gone."""
         try:
             while True:
-                message, fd = self._channel.receive()
+                message = self._channel.receive()
                 if isinstance(message, Cancel):
                     self._withdrawn.add(message.id)
                     self._inbox.withdraw(message.id)
-                elif isinstance(message, Ask) and fd is not None:
-                    self._prepare(message, fd)
+                elif isinstance(message, Ask):
+                    self._prepare(message)
         except (EOFError, OSError):
             os._exit(0)
         except BaseException:  # noqa: BLE001 - without its reader the process is of no use
@@ -96,19 +97,20 @@ class Worker:
                 self._answer(batch)
             self._withdrawn.difference_update(job.id for job in taken)
 
-    def _prepare(self, ask: Ask, fd: int) -> None:
+    def _prepare(self, ask: Ask) -> None:
         from framefleet.engine.embedded.generation import check_generation
 
         started_s = time.perf_counter()
         try:
-            frames = frames_from_memfd(fd, ask.shape)
+            assert ask.frames is not None
             check_generation(ask.generation)
-            prepared = self._writer.family.prepare(ask.turns, frames, ask.clock)
+            prepared = self._writer.family.prepare(ask.turns, ask.frames, ask.clock)
             key = self._writer.batch_key(ask.id, prepared, ask.generation)
         except Exception as error:  # noqa: BLE001 - one bad question must not end the process
             self._channel.send(Failed.of(ask.id, _ours(error)))
             return
         now_s = time.perf_counter()
+        ask = msgspec.structs.replace(ask, frames=None)
         self._inbox.put(Job(ask, prepared, key, now_s - started_s, now_s))
 
     def _answer(self, batch: list[Job]) -> None:
@@ -203,7 +205,7 @@ def main(fd: int) -> None:
     """Load what the first message says, then answer until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     channel = Channel(socket.socket(fileno=fd), ToProcess)
-    load, _ = channel.receive()
+    load = channel.receive()
     try:
         writer, ready = _load(load)
     except Exception as error:  # noqa: BLE001 - told to the parent, whatever it is
