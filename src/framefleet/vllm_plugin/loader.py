@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from framefleet.decode.decoder import DecodeBackend, DecodedFrames
 from framefleet.errors import BudgetTooLarge, ConfigError, FramefleetError
+from framefleet.vllm_plugin import spans
 from framefleet.vllm_plugin.decoding import Decoding, DecodingSettings
 from framefleet.vllm_plugin.options import (
     MODEL_VARIABLE,
@@ -69,6 +70,7 @@ class FramefleetLoader:
             if error.blame == "input" or isinstance(error, BudgetTooLarge):
                 raise ValueError(str(error)) from error
             raise
+        spans.observe(decoded.stats.seconds)
         return padded(decoded, frames.temporal_patch)
 
 
