@@ -28,6 +28,10 @@ SETTINGS = {
     "framefleet.serve.openai_app:ServeEngineSettings": "serve_engine",
     "framefleet.serve.proxy_settings:ProxySettings": "proxy",
     "framefleet.serve.fleet_settings:FleetSettings": "fleet",
+    "framefleet.bench.diagnosis:DiagnoseSettings": "diagnose",
+    "framefleet.bench.tune:TuneSettings": "tune",
+    "framefleet.bench.contest:ContestSettings": "bench",
+    "framefleet.bench.plan:PlanSettings": "plan",
 }
 """Struct -> its section in settings files and environment variables; empty where it has none of its own."""
 
