@@ -109,7 +109,7 @@ def deepstream_ours(count: int) -> Callable[[], Worker]:
     options = DecodeOptions(num_frames=NUM_FRAMES, size=(1024, 576), pool_size=count)
     backend, pool = DeepStreamBackend(), DecodePool(workers=8, threads=1)
     pool.open()
-    return lambda: lambda path: len(backend.decode_feed(pool.run("cut", path, options), options))
+    return lambda: lambda path: len(backend.decode_parcel(pool.run("cut", path, options), options))
 
 
 def torchcodec_cuda(count: int) -> Callable[[], Worker]:

@@ -32,7 +32,8 @@ from framefleet.caption.progress import Summary
 from framefleet.caption.reader import ClipReader
 from framefleet.caption.settings import CaptionSettings, overlay
 from framefleet.caption.step import Patience, utc_now
-from framefleet.decode.choose import nvdec_is_here
+from framefleet.decode.backends import BACKENDS
+from framefleet.decode.choose import NVDEC, nvdec_is_here
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.pool import DecodePool
 from framefleet.engine import open_engine
@@ -100,7 +101,7 @@ async def caption_job(
         decode_slots = settings.decode_workers or 2
         if reader is None:
             pool = await opened.enter_async_context(pool_for(settings, question.frames))
-            reader, decode_slots = reader_over(pool, opened), pool.settings.num_workers
+            reader, decode_slots = reader_over(pool, question.frames.backend, opened), pool.settings.num_workers
         patience = Patience(attempts=settings.attempts)
         statuses = store.statuses()
         run = LocalRun(
@@ -161,14 +162,16 @@ def pool_for(settings: CaptionSettings, frames: DecodeOptions) -> DecodePool:
     return DecodePool(**{name: value for name, value in wanted.items() if value is not None})
 
 
-def reader_over(pool: DecodePool, opened: AsyncExitStack) -> ClipReader:
-    """The pool, or both kinds of silicon where this machine has NVDEC."""
-    if not nvdec_is_here():
+def reader_over(pool: DecodePool, backend: str, opened: AsyncExitStack) -> ClipReader:
+    """The pool; or both kinds of silicon, where this machine has NVDEC or DeepStream was asked for by name (of which
+    there is to be one process, not one a worker).
+    """
+    if backend != "deepstream" and not nvdec_is_here():
         return pool
-    from framefleet.decode.backends.pynvvideocodec import shared_backend
     from framefleet.decode.silicon import SiliconReader
 
-    reader = SiliconReader(pool, shared_backend())
+    owner = BACKENDS.load("deepstream" if backend == "deepstream" else NVDEC)()
+    reader = SiliconReader(pool, owner)
     opened.callback(reader.close)
     return reader
 

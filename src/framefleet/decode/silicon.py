@@ -21,18 +21,18 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from framefleet.decode.choose import AUTO, disbelieve, shortfall
 from framefleet.decode.decoder import DecodedFrames
-from framefleet.decode.nvdec.parcel import Parcel
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.pace import IDLE_WORTH, Silicon, first_done
 from framefleet.decode.plan import DecodePlan
 from framefleet.decode.pool import DecodePool, Source
 from framefleet.decode.session import fetched, make_plan
+from framefleet.decode.tasks import PACKS_FOR
 from framefleet.errors import DecodeError, DecodeTimeout, DeviceError, FramefleetError, SourceUnsupported
 from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex
@@ -47,7 +47,9 @@ _MOST_HUNG = 2
 
 
 class ParcelDecoder(Protocol):
-    """A backend that decodes packed packets: `PyNvVideoCodecBackend`, on a GPU or on the software NVDEC."""
+    """A backend that decodes what a worker packed (`tasks.PACKS_FOR`): `PyNvVideoCodecBackend` or `DeepStreamBackend`,
+    on a GPU or on their software doubles.
+    """
 
     name: str
 
@@ -59,7 +61,7 @@ class ParcelDecoder(Protocol):
         """Clips it decodes at once."""
         ...
 
-    def decode_parcel(self, parcel: Parcel, options: DecodeOptions) -> DecodedFrames:
+    def decode_parcel(self, parcel: Any, options: DecodeOptions) -> DecodedFrames:
         """The frames. Called from several threads."""
         ...
 
@@ -202,7 +204,7 @@ class SiliconReader:
             async with self._ahead:
                 lease = await self._room.lease_async(plan.output_bytes, timeout_s=self._pool.settings.lease_timeout_s)
                 try:
-                    parcel = await self._pool.call("pack", clip, _for_worker(options))
+                    parcel = await self._pool.call(PACKS_FOR[nvdec.name], clip, _for_worker(options))
                     async with self._gpu_places:
                         started_s = time.monotonic()
                         frames = await self._decode_parcel(parcel, options, nvdec)
@@ -218,7 +220,7 @@ class SiliconReader:
             self.gpu.note(clip.info.codec, pixels, seconds - frames.stats.seconds.get("wait", 0.0))
         return frames
 
-    async def _decode_parcel(self, parcel: Parcel, options: DecodeOptions, nvdec: ParcelDecoder) -> DecodedFrames:
+    async def _decode_parcel(self, parcel: Any, options: DecodeOptions, nvdec: ParcelDecoder) -> DecodedFrames:
         """In a thread. Native code that does not come back cannot be stopped: it is left behind and counted."""
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, nvdec.decode_parcel, parcel, options)

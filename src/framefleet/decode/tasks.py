@@ -39,6 +39,9 @@ RESULTS: dict[str, Any] = {
 }
 """Task -> the type of its result, or where that is found by whoever asks for it (its module loads a decode library)."""
 
+PACKS_FOR = {"pynvvideocodec": "pack", "deepstream": "cut"}
+"""Backend on a GPU -> the task that prepares a clip for it."""
+
 _LEAST_TIMEOUT_S = 0.05
 
 

@@ -1,5 +1,6 @@
 """The DeepStream backend on its software pool: right frames from fewer packets, and its faults cost their clip only."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,6 +12,7 @@ from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
 from framefleet.decode.pool import DecodePool
 from framefleet.decode.session import scan_timed
+from framefleet.decode.silicon import SiliconReader
 from framefleet.decode.targets import choose_targets, output_size
 from framefleet.errors import ConfigError, DecodeError, DecoderLost, DecodeTimeout, DeviceError
 from framefleet.media.source import VideoSource
@@ -84,9 +86,29 @@ def test_a_feed_cut_in_a_worker_is_the_same(corpus, backend):
     clip, plan, options = planned(corpus / "hevc_open_gop.mp4")
     with DecodePool(workers=1) as pool:
         feed = pool.run("cut", corpus / "hevc_open_gop.mp4", options)
-    here, there = backend.decode(clip, plan, options), backend.decode_feed(feed, options)
+    here, there = backend.decode(clip, plan, options), backend.decode_parcel(feed, options)
     np.testing.assert_array_equal(here.data, there.data)
     np.testing.assert_array_equal(here.indices, there.indices)
+
+
+def test_one_process_serves_all_workers(corpus, backend):
+    """In a caption run: workers cut, the owner's one process decodes; what it refuses goes to the CPU under `auto`."""
+
+    async def read(reader, name, **asked):
+        return await reader.decode(corpus / name, DecodeOptions(num_frames=4, pool_size=2, **asked))
+
+    async def both():
+        with DecodePool(workers=2) as pool:
+            reader = SiliconReader(pool, backend, cpu_decodes=0)
+            try:
+                return await read(reader, "base.mp4", backend="deepstream"), await read(reader, "av1.mp4")
+            finally:
+                reader.close()
+
+    ours, other = asyncio.run(both())
+    assert ours.stats.backend == "deepstream"
+    assert other.stats.backend == "pyav"
+    assert "not av1" in other.stats.refusals["deepstream"]
 
 
 def test_many_clips_at_once(corpus, backend):

@@ -79,13 +79,20 @@ class DeepStreamBackend:
         feed = cut(clip, plan, limits)
         limits.deadline.check("decoding", clip.source.name)
         packed_s = time.monotonic() - started_s
-        frames = self.decode_feed(feed, options, limits.deadline)
+        frames = self._decode_feed(feed, options, limits.deadline)
         frames.stats.seconds["pack"] = packed_s
         return frames
 
-    def decode_feed(self, feed: Feed, options: DecodeOptions, deadline: Deadline | None = None) -> DecodedFrames:
-        """The frames of a feed that was cut here or in a worker (the task `cut`). Raises as `decode`."""
-        deadline = deadline or Deadline(options.timeout_s)
+    def num_lanes(self, info: StreamInfo, options: DecodeOptions) -> int:
+        """Clips decoded at once: the pool's size."""
+        del info
+        return _pool_size(options)
+
+    def decode_parcel(self, parcel: Feed, options: DecodeOptions) -> DecodedFrames:
+        """The frames of a feed that was cut in a worker (the task `cut`). Raises as `decode`."""
+        return self._decode_feed(parcel, options, Deadline(options.timeout_s))
+
+    def _decode_feed(self, feed: Feed, options: DecodeOptions, deadline: Deadline) -> DecodedFrames:
         clip, started_s = feed.clip, time.monotonic()
         with self._place(options, deadline, clip.source.name):
             placed_s = time.monotonic()
