@@ -2,6 +2,7 @@
 
     python benchmarks/decode_cpu/run.py [--short] [--rounds 3] [--case NAME ...] [--output FOLDER] [--fresh]
 
+Peers that are not installed are left out, and named (`pip install decord2` for one that `make` does not install).
 A run that was broken off goes on where it stopped; `complete` in result.json says whether all cases are there.
 
 Before anything is timed every arm's frames are compared with the barcode drawn into each frame and with ours. The arms
@@ -255,7 +256,8 @@ def main() -> None:
     asked.output.mkdir(parents=True, exist_ok=True)
     here = machine()
     results = {} if asked.fresh else _measured_before(asked.output / "result.json", here, is_short=asked.short)
-    arms = [arm for arm in (Arm(name, asked.core) for name in dict.fromkeys([OURS, *asked.arm])) if arm.is_there]
+    started = [Arm(name, asked.core) for name in dict.fromkeys([OURS, *asked.arm])]
+    arms = [arm for arm in started if arm.is_there]
     with (asked.output / "samples.jsonl").open("a" if results else "w") as samples:
         for case in (c for c in chosen if c.name not in results):
             print(f"clip {case.clip.path()}", file=sys.stderr, flush=True)
@@ -264,6 +266,7 @@ def main() -> None:
             report = {
                 "headline": headline(results), "complete": all(c.name in results for c in planned),
                 "short": asked.short, "machine": here, "cases": results,
+                "not_installed": [arm.name for arm in started if not arm.is_there],
             }  # fmt: skip
             (asked.output / "result.json").write_text(json.dumps(report, indent=1) + "\n")
     for arm in arms:
