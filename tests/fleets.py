@@ -55,7 +55,9 @@ class Running:
         """`framefleet fleet ...` as a process: (exit code, its JSON, what it noted)."""
         words = ("fleet", *map(str, words), "--folder", str(self.folder), "--json")
         done = subprocess.run([*COMMAND, *words], check=False, capture_output=True, text=True, timeout=280)
-        return done.returncode, json.loads(done.stdout), done.stderr
+        answer = json.loads(done.stdout)
+        assert "error" not in answer, done.stderr
+        return done.returncode, answer, done.stderr
 
     def standing(self):
         return ask_fleet(self.folder, "status")

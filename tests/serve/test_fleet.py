@@ -186,3 +186,18 @@ def test_mps_that_never_came_up_restarts_nobody(folder, monkeypatch):
             assert [pid_of(fleet, name) for name in fleet.members] == pids
 
     run(story())
+
+
+def test_a_trial_that_fails_does_not_end_a_fleet_of_one(folder):
+    async def story():
+        async with Driven(folder, num=1) as fleet:
+            failing = asyncio.create_task(fleet.failed())
+            bad = ProcessPlan(name="r0", command=("false",))
+            async with fleet.changing:
+                with pytest.raises(ReplicaError):
+                    await fleet.restart("r0", bad, is_trial=True)
+                await asyncio.sleep(0.5)
+                assert not failing.done()
+            assert await asyncio.wait_for(failing, 30)
+
+    run(story())

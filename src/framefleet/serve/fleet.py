@@ -119,7 +119,7 @@ class Fleet:
     """`async with Fleet(...)` starts everything, and leaves nothing running. It is the proxy's FleetView."""
 
     def __init__(self, settings: FleetSettings, plan: FleetPlan, folder: RunFolder, *, revision: int = 1) -> None:
-        self.settings, self.plan, self.folder = settings, plan, folder
+        self.plan, self.folder = plan, folder
         self.members = {one.name: Member(one, revision) for one in plan.replicas}
         self.services = Services(folder, settings, on_mps_lost=self._restart_clients)
         self.on_change: Callable[[], None] = lambda: None
@@ -127,6 +127,15 @@ class Fleet:
         self.changing = asyncio.Lock()
         """Held by whoever restarts replicas: one change at a time."""
         self._starting: asyncio.Task[None] | None = None
+
+    @property
+    def settings(self) -> FleetSettings:
+        """Those by which whatever is started from now on is started."""
+        return self.services.settings
+
+    @settings.setter
+    def settings(self, settings: FleetSettings) -> None:
+        self.services.settings = settings
 
     async def __aenter__(self) -> Fleet:
         self._starting = asyncio.create_task(self._start())
@@ -151,7 +160,8 @@ class Fleet:
             members = self.members.values()
             if self._starting and self._starting.done() and (error := self._starting.exception()):
                 return str(error)
-            if members and all(member.has_given_up for member in members):
+            is_over = not self.changing.locked() and all(member.has_given_up for member in members)
+            if members and is_over:  # in the middle of a change, another start follows
                 return next(iter(members)).kept.last_end  # type: ignore[union-attr]
             await asyncio.sleep(0.2)
 
@@ -209,8 +219,9 @@ class Fleet:
         await self._start_and_wait(member, is_trial=is_trial)
 
     async def add(self, plan: ProcessPlan, revision: int) -> None:
-        """One more, ready. Raises ReplicaError when it does not become so."""
+        """One more, ready but kept out. Raises ReplicaError when it does not become so."""
         self.members[plan.name] = Member(plan, revision)
+        self.members[plan.name].is_kept_out = True
         await self._start_and_wait(self.members[plan.name], is_trial=True)
 
     async def remove(self, name: str) -> None:

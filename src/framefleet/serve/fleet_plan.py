@@ -73,6 +73,8 @@ class FleetPlan:
     replicas: tuple[ProcessPlan, ...]
     decode_services: tuple[DecodePlan, ...] = ()
     mps: MpsPlan | None = None
+    generation: int = 0
+    """Of the decode services."""
 
     @property
     def services(self) -> tuple[MpsPlan | DecodePlan, ...]:
@@ -100,8 +102,9 @@ class _Place:
     decode_socket: Path | None
 
 
-def plan_fleet(settings: FleetSettings, host: Host, folder: Path) -> FleetPlan:
-    """What to run; sockets and pipes go into `folder`, which need not be there yet.
+def plan_fleet(settings: FleetSettings, host: Host, folder: Path, *, generation: int = 0) -> FleetPlan:
+    """What to run; sockets and pipes go into `folder`, which need not be there yet. Decode services of two generations
+    have different sockets, so that both can run while replicas go from one to the other.
 
     Raises ConfigError for an engine that is not there and for settings that exclude each other.
     """
@@ -111,7 +114,9 @@ def plan_fleet(settings: FleetSettings, host: Host, folder: Path) -> FleetPlan:
     gpus = host.gpus[:num_replicas] or (None,) * num_replicas
     shares = share_cores([gpu.numa_cores if gpu else () for gpu in gpus], host.cores)
     mps = _mps(settings, engine, host, folder)
-    decoders = _decoders(settings, engine, host, folder, list(zip(gpus, shares, strict=True)))
+    mark = f"-{generation}" if generation else ""
+    sockets = [folder / f"decode{i}{mark}.sock" for i in range(len(gpus))]
+    decoders = _decoders(settings, engine, host, sockets, list(zip(gpus, shares, strict=True)))
     replicas = []
     for i in range(num_replicas):
         group = i % len(gpus)
@@ -125,6 +130,7 @@ def plan_fleet(settings: FleetSettings, host: Host, folder: Path) -> FleetPlan:
         replicas=tuple(replace(plan, environ={**shared, **plan.environ}) for plan in replicas),
         decode_services=tuple(replace(plan, environ={**shared, **plan.environ}) for plan in decoders),
         mps=mps,
+        generation=generation,
     )
 
 
@@ -199,7 +205,7 @@ def _mps(settings: FleetSettings, engine: Engine, host: Host, folder: Path) -> M
 
 
 def _decoders(
-    settings: FleetSettings, engine: Engine, host: Host, folder: Path, groups: list[_Group]
+    settings: FleetSettings, engine: Engine, host: Host, sockets: list[Path], groups: list[_Group]
 ) -> list[DecodePlan]:
     """One per GPU; one for all where there is none."""
     can_use = engine == "vllm" and settings.decoder == "framefleet"
@@ -209,15 +215,14 @@ def _decoders(
         return []
     plans = []
     for i, (gpu, cores) in enumerate(groups if groups[0][0] else [(None, host.cores)]):
-        socket = folder / f"decode{i}.sock"
-        flags = ["--socket", str(socket), "--cpu-workers", str(len(cores)), *(["--gpu", gpu.device] if gpu else [])]
+        flags = ["--socket", str(sockets[i]), "--cpu-workers", str(len(cores)), *(["--gpu", gpu.device] if gpu else [])]
         plans.append(
             DecodePlan(
                 name=f"decode{i}",
                 command=(settings.python or sys.executable, "-m", DECODE_SERVICE, *flags, *settings.decode_args),
                 environ={**_device(gpu), **settings.env},
                 cores=cores if settings.cores == "split" else (),
-                socket=socket,
+                socket=sockets[i],
             )
         )
     return plans

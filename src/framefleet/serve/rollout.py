@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 
@@ -14,7 +15,7 @@ from framefleet.serve.canary import Answered, Verdict, ask, judge
 from framefleet.serve.fleet import Fleet
 from framefleet.serve.fleet_plan import FleetPlan, ProcessPlan, plan_fleet
 from framefleet.serve.fleet_settings import FleetSettings
-from framefleet.serve.host import look_at_host
+from framefleet.serve.host import Host, look_at_host
 from framefleet.serve.replica import ReplicaState
 from framefleet.serve.revisions import Revision, Revisions, changes_between, digest_of
 
@@ -41,10 +42,9 @@ class Rollout:
                 note("nothing changes")
                 return current
             host = await asyncio.to_thread(look_at_host, settings.python)
-            plan = plan_fleet(settings, host, self.fleet.folder.sockets)
-            if plan.decode_services != self.fleet.plan.decode_services:  # both sets run for a while: other sockets
-                number = f"next{len(self.revisions.all())}"
-                plan = plan_fleet(settings, host, self.fleet.folder.sockets / number)
+            plan = self._plan(settings, host, self.fleet.plan.generation)
+            if plan.decode_services != self.fleet.plan.decode_services:
+                plan = self._plan(settings, host, len(self.revisions.all()))
             revision = self.revisions.begin(settings, origin)
             roll = _Roll(self.fleet, plan, revision, note, self._api_key)
             ended = await roll.run(is_judged=is_judged)
@@ -66,6 +66,9 @@ class Rollout:
                     self.fleet.undrain(name)
                 note(f"{name}: ready")
 
+    def _plan(self, settings: FleetSettings, host: Host, generation: int) -> FleetPlan:
+        return plan_fleet(settings, host, self.fleet.folder.sockets, generation=generation)
+
     def _alone(self) -> asyncio.Lock:
         if self.fleet.changing.locked():
             raise ReplicaError(
@@ -74,14 +77,24 @@ class Rollout:
         return self.fleet.changing
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """A replica before it was changed."""
+
+    name: str
+    plan: ProcessPlan | None = None
+    """None: it was not there."""
+    revision: int = 0
+    is_kept_out: bool = False
+
+
 class _Roll:
     """One way from the fleet as it is to a plan."""
 
     def __init__(self, fleet: Fleet, plan: FleetPlan, revision: Revision, note: Note, api_key: str) -> None:
         self._fleet, self._plan, self._revision, self._note, self._api_key = fleet, plan, revision, note, api_key
         self._old_plan, self._old_settings = fleet.plan, fleet.settings
-        self._changed: list[tuple[str, ProcessPlan | None, int]] = []
-        """Name, the plan before (None: it was not there), its revision."""
+        self._changed: list[_Before] = []
         self._verdict = Verdict()
 
     async def run(self, *, is_judged: bool) -> Revision:
@@ -106,11 +119,10 @@ class _Roll:
         fleet.settings = self._revision.settings
         await fleet.services.ensure(self._plan)
         for i, (name, plan) in enumerate(new.items()):
-            was_out = name in fleet.members and fleet.members[name].is_kept_out
             await self._renew(name, plan)
             if i == 0 and is_judged:
                 await self._judge(name, old_answers)
-            if not was_out:
+            if not self._changed[-1].is_kept_out:
                 fleet.undrain(name)
         for name in [name for name in fleet.members if name not in new]:
             self._note(f"{name}: removed")
@@ -121,14 +133,14 @@ class _Roll:
     async def _renew(self, name: str, plan: ProcessPlan) -> None:
         """Ready by the new plan, and kept out."""
         fleet = self._fleet
-        if name in fleet.members:
+        if member := fleet.members.get(name):
             self._note(f"{name}: draining and starting with the new settings")
-            self._changed.append((name, fleet.members[name].plan, fleet.members[name].revision))
+            self._changed.append(_Before(name, member.plan, member.revision, member.is_kept_out))
             fleet.drain(name)
             await fleet.restart(name, plan, revision=self._revision.number, is_trial=True)
         else:
             self._note(f"{name}: added")
-            self._changed.append((name, None, 0))
+            self._changed.append(_Before(name))
             await fleet.add(plan, self._revision.number)
 
     async def _reference(self) -> list[Answered]:
@@ -163,14 +175,15 @@ class _Roll:
         """Everything that was changed as it was before; one that does not come up again does not stop the others."""
         fleet = self._fleet
         fleet.settings = self._old_settings
-        for name, plan, revision in reversed(self._changed):
-            if plan is None:
-                await fleet.remove(name)
+        for before in reversed(self._changed):
+            if before.plan is None:
+                await fleet.remove(before.name)
                 continue
-            self._note(f"{name}: back to the old settings")
+            self._note(f"{before.name}: back to the old settings")
             with suppress(ReplicaError):
-                await fleet.restart(name, plan, revision=revision)
-            fleet.undrain(name)
+                await fleet.restart(before.name, before.plan, revision=before.revision)
+            if not before.is_kept_out:
+                fleet.undrain(before.name)
         fleet.plan = self._old_plan
         await fleet.services.prune(self._old_plan)
 

@@ -28,7 +28,7 @@ class Services:
     """Of one fleet. One that fails is started again; replicas wait for it or do without, as their loader does."""
 
     def __init__(self, folder: RunFolder, settings: FleetSettings, *, on_mps_lost: Callable[[], None]) -> None:
-        self._folder, self._settings, self._on_mps_lost = folder, settings, on_mps_lost
+        self._folder, self.settings, self._on_mps_lost = folder, settings, on_mps_lost
         self.running: list[tuple[ProcessPlan, Kept]] = []
 
     async def ensure(self, plan: FleetPlan) -> None:
@@ -53,13 +53,13 @@ class Services:
 
     async def _start(self, plan: MpsPlan | DecodePlan) -> None:
         is_mps = isinstance(plan, MpsPlan)
-        patience = Patience(_MPS_START_S if is_mps else _DECODE_START_S, self._settings.stop_s, 0.5, _FOR_EVER)
+        patience = Patience(_MPS_START_S if is_mps else _DECODE_START_S, self.settings.stop_s, 0.5, _FOR_EVER)
         kept = self._mps(plan, patience) if isinstance(plan, MpsPlan) else self._decode(plan, patience)
         self.running.append((plan, kept))
         kept.start()
         if await kept.ready_within(_MPS_START_S if is_mps else _DECODE_START_S):
             return
-        if (self._settings.mps if is_mps else self._settings.decode_service) == "on":
+        if (self.settings.mps if is_mps else self.settings.decode_service) == "on":
             raise ReplicaError(f"{plan.name} does not start", given=kept.last_end, remedy=kept.log)
         _log.warning(
             "%s does not start (%s); the fleet goes on without it; log: %s", plan.name, kept.last_end, kept.log
@@ -74,7 +74,6 @@ class Services:
         )
 
     def _decode(self, plan: DecodePlan, patience: Patience) -> Kept:
-        plan.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # of a revision that runs beside another
         check = _DecodeCheck(plan)
         return Kept(plan.name, lambda: plan, self._folder, patience, check=check, check_every_s=_DECODE_CHECK_S)
 
