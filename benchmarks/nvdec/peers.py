@@ -44,6 +44,8 @@ def library_path(folder: Path) -> Path:
                 (folder / name).symlink_to(library)
     try:
         cuda.link_libraries(folder)
+        nvrtc = cuda.find_library("libnvrtc.so.13")  # TorchCodec's
+        (folder / nvrtc.name).symlink_to(nvrtc)
     except MissingLibrary as error:
         print(error, file=sys.stderr)
     return folder

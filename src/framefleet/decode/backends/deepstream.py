@@ -22,7 +22,7 @@ import numpy.typing as npt
 from framefleet.decode.decoder import DecodedFrames, DecodeStats
 from framefleet.decode.deepstream import cuda
 from framefleet.decode.deepstream.feed import MATRIX_CODES, Feed, cut
-from framefleet.decode.deepstream.gstreamer import GStreamer, find_gstreamer
+from framefleet.decode.deepstream.gstreamer import find_gstreamer
 from framefleet.decode.deepstream.host_process import HostProcess, HostSetting
 from framefleet.decode.deepstream.messages import Ask, Open
 from framefleet.decode.deliver import deliver
@@ -215,16 +215,16 @@ def _refuse_index(index: FrameIndex) -> str | None:
     return None
 
 
+@cache
 def _refuse_machine() -> str | None:
     if _wheel() is None:
         return "DeepStream is not installed (pip install 'framefleet[deepstream]')"
     if not cuda.has_gpu():
         return "no CUDA device is visible"
     try:
-        found: GStreamer = find_gstreamer()
+        find_gstreamer()
     except ConfigError as error:
         return str(error)
-    del found
     return None
 
 

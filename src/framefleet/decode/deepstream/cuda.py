@@ -30,13 +30,14 @@ def link_libraries(scratch: Path) -> None:
     Raises MissingLibrary for what is nowhere.
     """
     for name in LIBRARIES:
-        found = _find(name)
+        found = find_library(name)
         (scratch / name).symlink_to(found)
         if name.startswith(_RUNTIME_AS_ASKED_FOR):
             (scratch / _RUNTIME_AS_ASKED_FOR).symlink_to(found)
 
 
-def _find(name: str) -> Path:
+def find_library(name: str) -> Path:
+    """A CUDA library by its soname: pip's, a toolkit's or the system's. Raises MissingLibrary."""
     for folder in _folders():
         if (folder / name).exists():
             return folder / name
