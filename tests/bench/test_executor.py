@@ -15,7 +15,7 @@ from framefleet.bench.exposition import Exposition
 from framefleet.bench.load import LoadSettings
 from framefleet.bench.scheduler import Slot
 from framefleet.bench.site import find_site, gauges_of
-from framefleet.errors import ConfigError, EngineLost
+from framefleet.errors import ConfigError, EngineBusy, EngineLost
 
 CLIP = str(Path(__file__).parents[1] / "corpus" / "files" / "base.mp4")
 GAUGES = """vllm:num_requests_running{engine="0"} 3.0
@@ -62,6 +62,11 @@ def test_an_arm_changes_what_is_asked(server):
 def test_a_set_of_clips_that_is_not_there(server):
     with pytest.raises(ConfigError, match="no such set of clips"):
         run(server[1], clips="decoded_before")
+
+
+def test_when_every_request_fails_the_servers_own_words_are_told():
+    with serving(ChatServer(fail_every=1).app()) as url, pytest.raises(EngineBusy, match="HTTP 503: stub"):
+        run(url)
 
 
 def test_what_stands_where(server):

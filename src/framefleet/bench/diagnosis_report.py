@@ -93,7 +93,7 @@ def trials_table(trials: Sequence[Trial]) -> Block:
     """One row per trial."""
     columns = (
         "trial", "requests/s", "tokens/s", "total p50 / p95 / p99 s", "first token p50 / p95 / p99 s", "errors", "KV",
-        "preempted", "memory",
+        "preempted", "memory", "waiting for the VRAM budget",
     )  # fmt: skip
     return table(columns, [_row(trial) for trial in trials])
 
@@ -107,12 +107,14 @@ def _row(trial: Trial) -> list[str]:
             errors[one.error] = errors.get(one.error, 0) + 1
     used, preempted = trial.gauges.get("engine/kv_use_peak"), trial.gauges.get("engine/preemptions")
     memory = trial.gauges.get("gpu/memory_bytes_peak")
+    waiting = trial.gauges.get("decode/budget_waited")  # seconds per second: so many at a time
     return [
         trial.arm, short(len(good) / wall_s), short(sum(one.output_tokens for one in good) / wall_s),
         _quantiles(trial, "total"), _quantiles(trial, "ttft"),
         ", ".join(f"{count} {name}" for name, count in errors.items()) or "none",
         "" if used is None else f"{used:.0%}", "" if preempted is None else f"{preempted:.0f}",
         "" if memory is None else f"{memory / 2**30:.1f} GiB",
+        "" if waiting is None else f"{waiting:.2f} clips",
     ]  # fmt: skip
 
 

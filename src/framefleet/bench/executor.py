@@ -18,7 +18,8 @@ from framefleet.bench.load import LoadResult, LoadSettings, run_load
 from framefleet.bench.scheduler import Slot
 from framefleet.bench.site import Gauges, Site, find_site, gauges_of, read_metrics_later
 from framefleet.bench.stats import percentile
-from framefleet.errors import ConfigError
+from framefleet.engine.openai_wire import error_of
+from framefleet.errors import ConfigError, EngineLost, FramefleetError
 
 ENGINE_PHASES = {
     "queue": "vllm:request_queue_time_seconds",
@@ -59,12 +60,15 @@ class TrialRunner:
         return self._seen[endpoint]
 
     async def __call__(self, arm: Arm, slot: Slot) -> Trial:
-        """Raises what `run_load` raises, ConfigError for a setting that no load has."""
+        """Raises what `run_load` raises, ConfigError for a setting that no load has, and where not a single request
+        went well what the first of them failed by."""
         load, clips = self._asked(arm)
         site, gauges = self.site(load.endpoint)
         before = await read_metrics_later(site)
         with Watch(gauges.gauges) as watch:
             result = await run_load(load, clips)
+        if result.measurements and all(one.error for one in result.measurements):
+            raise _failure(result.measurements[0])
         counted = (await read_metrics_later(site)).since(before)
         return trial_of(arm, slot, result, counted, watch.series())
 
@@ -135,6 +139,12 @@ def gauges_read(result: LoadResult, counted: Exposition, series: Series) -> dict
     found["engine/running_share"] = series.share_above("engine/running", 0.0)
     found["engine/waiting_share"] = series.share_above("engine/waiting", 0.0)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _failure(one: Measurement) -> FramefleetError:
+    if one.status >= 400:
+        return error_of(one.status, one.caption)
+    return EngineLost("no request is answered", given=one.error, remedy="see the server's log")
 
 
 def _client(values: Sequence[float]) -> dict[str, float]:
