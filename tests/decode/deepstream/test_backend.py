@@ -1,6 +1,7 @@
 """The DeepStream backend on its software pool: right frames from fewer packets, and its faults cost their clip only."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from framefleet.decode.backends.deepstream import DeepStreamBackend
 from framefleet.decode.backends.pyav import PyAvBackend
+from framefleet.decode.deepstream import host_process
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
 from framefleet.decode.pool import DecodePool
@@ -123,7 +125,7 @@ def test_many_clips_at_once(corpus, backend):
 @pytest.mark.parametrize("pool", ["HangingPool", "DyingPool"])
 def test_a_fault_costs_its_clip_only(corpus, pool):
     backend = DeepStreamBackend(f"{FAKE}:{pool}")
-    bad, good = planned(corpus / "base.mp4", num_frames=1, timeout_s=6), planned(corpus / "rot90.mp4")
+    bad, good = planned(corpus / "base.mp4", num_frames=1, timeout_s=3), planned(corpus / "rot90.mp4")
     try:
         backend.decode(*good)  # warm
         with ThreadPoolExecutor(2) as threads:
@@ -139,6 +141,20 @@ def test_a_fault_costs_its_clip_only(corpus, pool):
 
 def clip_name(job):
     return job[0].source.name
+
+
+def test_starting_the_process_is_no_clips_time(corpus, monkeypatch):
+    """A start that takes longer than the clip's deadline."""
+    start = host_process.HostProcess.__init__
+
+    def slow_start(self, setting):
+        time.sleep(1.5)
+        start(self, setting)
+
+    monkeypatch.setattr(host_process.HostProcess, "__init__", slow_start)
+    backend = DeepStreamBackend(f"{FAKE}:FakePool")
+    assert len(backend.decode(*planned(corpus / "base.mp4", timeout_s=1.4))) == 8
+    backend.close()
 
 
 def test_a_wrong_count_gives_no_frames(corpus):

@@ -134,21 +134,24 @@ class DeepStreamBackend:
         it was.
         """
         try:
-            return self._host("shared", _pool_size(options)).decode(ask, deadline, name)
+            return self._host("shared", _pool_size(options), deadline).decode(ask, deadline, name)
         except DecoderLost:
             if not self._alone.acquire(timeout=deadline.remaining_s):
                 raise
             try:
-                return self._host("alone", 1).decode(ask, deadline, name)
+                return self._host("alone", 1, deadline).decode(ask, deadline, name)
             finally:
                 self._alone.release()
 
-    def _host(self, role: str, num_workers: int) -> HostProcess:
+    def _host(self, role: str, num_workers: int, deadline: Deadline) -> HostProcess:
+        """The living process, or a new one: its start is no clip's time, and moves the deadline."""
+        asked_s = time.monotonic()
         with self._changing:
             host = self._hosts.get(role)
             if host is None or not host.is_alive:
                 host = self._hosts[role] = HostProcess(self._setting(num_workers))
-            return host
+        deadline.at_s += time.monotonic() - asked_s
+        return host
 
     def _setting(self, num_workers: int) -> HostSetting:
         if self._pool != POOL:

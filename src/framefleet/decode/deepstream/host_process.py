@@ -67,6 +67,7 @@ class HostProcess:
 
         Raises DecodeTimeout, DecoderLost, or what the host raised.
         """
+        deadline.check("waiting for DeepStream", name)  # what was not begun need not be killed
         ask = msgspec.structs.replace(ask, number=next(self._numbers))
         reply = self._expect(ask.number)
         try:
