@@ -15,7 +15,7 @@ class ChatServer:
     def __init__(self, *, lanes=4, first_s=0.02, token_s=0.001, fail_every=0, metrics=""):
         self.lanes, self.first_s, self.token_s, self.fail_every = lanes, first_s, token_s, fail_every
         self.bodies, self.metrics_text, self.most_at_once, self.now = [], metrics, 0, 0
-        self.gate = None
+        self.gate, self.salt = None, ""
 
     def app(self):
         return Starlette(
@@ -40,7 +40,7 @@ class ChatServer:
         async with self.gate:
             await asyncio.sleep(self.first_s)
             url = body["messages"][0]["content"][0]["video_url"]["url"]
-            word = hashlib.md5(url.split("/")[-1][:60].encode()).hexdigest()[:6]
+            word = hashlib.md5((self.salt + url.split("/")[-1][:60]).encode()).hexdigest()[:6]
             for _ in range(body["max_tokens"]):
                 yield event({"choices": [{"delta": {"content": word + " "}}]})
                 await asyncio.sleep(self.token_s)
