@@ -10,7 +10,7 @@ from framefleet.serve.dispatch import Dispatch
 from framefleet.serve.health import HealthWatch, tiny_question
 from framefleet.serve.proxy import Proxy
 from framefleet.serve.proxy_settings import ProxySettings
-from framefleet.serve.replica import StaticFleet
+from framefleet.serve.replica import Replica, StaticFleet
 
 
 class Watched:
@@ -155,5 +155,26 @@ def test_a_probe_is_a_request_that_any_server_takes():
         finally:
             await stub.stop()
         assert {tuple(asked.header("content-type")) for asked in stub.chats} == {("application/json",)}
+
+    run(story())
+
+
+def test_a_replica_started_anew_proves_itself_anew():
+    class Moving(StaticFleet):
+        """Its replica is another process at each address."""
+
+        def restart(self, base_url):
+            self._replicas = {"r0": Replica("r0", base_url)}
+
+    async def story():
+        watched = Watched()
+        fleet = watched.dispatch.fleet = Moving([Replica("r0", "http://a:1")])
+        assert await watched.turns(2, probe="ok") == "ready"
+        old = fleet.replicas()[0]
+        fleet.restart("http://a:2")
+        assert await watched.turns(1, probe="bad") == "starting"  # a look alone will not do
+        await watched.watch.look(old)
+        assert str(fleet.replicas()[0].state) == "starting"  # nor what the old one says
+        assert await watched.turns(2, probe="ok") == "ready"
 
     run(story())

@@ -44,6 +44,7 @@ class HealthWatch:
     ) -> None:
         self._session, self._dispatch, self._admission, self._settings = session, dispatch, admission, settings
         self._seen: dict[str, _Seen] = {}
+        """By address: a process that was started anew has another, and must prove itself anew."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> HealthWatch:
@@ -58,7 +59,7 @@ class HealthWatch:
 
     async def look(self, replica: Replica) -> None:
         """One look, and what follows from it."""
-        seen = self._seen.setdefault(replica.name, _Seen())
+        seen = self._seen.setdefault(replica.base_url, _Seen())
         started_s = self._dispatch.now_s()
         try:
             is_good = await self._is_healthy(replica)
@@ -86,6 +87,8 @@ class HealthWatch:
             self._admission.wake()
 
     def _conclude(self, replica: Replica, seen: _Seen) -> None:
+        if all(replica.base_url != now.base_url for now in self._dispatch.fleet.replicas()):
+            return  # what was looked at is gone
         is_lost = seen.num_bad_looks >= self._settings.unhealthy_after or seen.num_bad_probes >= FAILED_PROBES
         is_good = not seen.num_bad_looks and not seen.num_bad_probes and (seen.is_proven or not self._settings.probe_s)
         if is_lost or is_good:
