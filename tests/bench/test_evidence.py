@@ -25,14 +25,14 @@ def trial(arm, rate, *, jitter=0.0, phases=None, seconds=10, **gauges):
     )  # fmt: skip
 
 
-def observed(plain, *, decoded=None, one_token=None, half=None, more=None, loaded_s=0.3, **gauges):
+def observed(plain, *, decoded=None, one_token=None, half=None, more=None, loaded_s=0.3, waited_s=0.0, **gauges):
     alone = trial("alone", 1.0, phases={"before_engine": 0.30})
     alone_decoded = trial("alone_decoded", 1.0, phases={"before_engine": 0.06})
     rates = {
         "decoded_before": decoded or plain, "one_token": one_token or plain, "half_frames": half or plain,
         "more_in_flight": more or plain,
     }  # fmt: skip
-    loaded = {"before_engine": loaded_s}
+    loaded = {"before_engine": loaded_s, "wait": waited_s}
     return Observed(
         plain=(trial("plain", plain, phases=loaded, **gauges),) * 2,
         ablations={name: (trial(name, rate),) * 2 for name, rate in rates.items()},
@@ -87,6 +87,12 @@ def test_slots_of_a_decode_service_are_the_best_reading():
     assert found.stages["cpu_decode"].utilisation == pytest.approx(0.9875)
     assert found.stages["nvdec"].utilisation == pytest.approx(0.125)
     assert "cpu_decode" in diagnose(found).bottlenecks
+
+
+def test_what_waits_for_a_decode_service_does_not_wait_for_the_api_server():
+    gauges = {"decode__cpu": 0.1, "decode__cpu_slots": 8.0, "decode__nvdec": 3.95, "decode__nvdec_slots": 4.0}
+    seen = observed(10, decoded=25, loaded_s=4.0, waited_s=3.6, gpu__busy=0.3, **gauges)
+    assert diagnose(evidence_of(seen, SETUP)).bottlenecks == ("nvdec",)
 
 
 def test_what_cannot_be_read_is_said():

@@ -203,20 +203,18 @@ class _View:
     # Lanes that stages share.
 
     def api_server(self) -> Lanes | None:
-        """None where it was never seen with one request at a time."""
-        work_s = self.decode_s + self.rest_s
+        """None where it was never seen with one request at a time. What waits for a decoder of our own does not wait
+        here, and what a decode service does is not done here."""
+        work: dict[Stage, float] = {"cpu_decode": self.decode_s, "preprocess": self.rest_s}
+        if self.decode_stage == "nvdec" or self.gauge("decode/cpu_slots") is not None:
+            del work["cpu_decode"]
+        work_s = sum(work.values())
         if work_s < _LEAST_PART_S:
             return None
-        queued = self.rate_per_s * self.waiting_s
-        busy = max(
-            utilisation_of_queue(queued), min(1.0, self.rate_per_s * work_s / max(self._setup.decode_lanes, 1.0))
-        )
-        if self.decode_stage != "cpu_decode":
-            return Lanes("API server", {"preprocess": busy})
-        return Lanes(
-            "API server",
-            {"cpu_decode": busy * self.decode_s / work_s, "preprocess": busy * self.rest_s / work_s},
-        )
+        queued = self.rate_per_s * max(0.0, self.waiting_s - self.phase("wait"))
+        lanes = max(self._setup.decode_lanes, 1.0)
+        busy = max(utilisation_of_queue(queued), min(1.0, self.rate_per_s * work_s / lanes))
+        return Lanes("API server", {stage: busy * seconds / work_s for stage, seconds in work.items()})
 
     def engine(self) -> Lanes | None:
         busy = self.gauge("gpu/busy")

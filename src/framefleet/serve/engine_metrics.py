@@ -14,7 +14,7 @@ FIRST_TOKEN_S = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
 )  # fmt: skip
 """Bucket bounds as vLLM's."""
-SPANS = ("fetch", "probe", "decode", "resize", "preprocess")
+SPANS = ("fetch", "probe", "decode", "resize", "wait", "preprocess")
 """Phases of a clip before the model, as `framefleet:PHASE_seconds`."""
 _LABELS = ("model_name", "engine")
 

@@ -16,8 +16,9 @@ BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1,
 
 def observe(seconds: Mapping[str, float]) -> None:
     """One clip. Where there is no Prometheus client, nobody counts."""
+    waited_s = seconds.get("wait", 0.0) + seconds.get("queue", 0.0)
     for phase, histogram in _histograms().items():
-        histogram.observe(seconds.get(phase, 0.0))
+        histogram.observe(waited_s if phase == "wait" else seconds.get(phase, 0.0))
 
 
 @cache
