@@ -58,8 +58,9 @@ class EngineMetrics:
     def read(self, seconds: float, phases_s: Mapping[str, float]) -> None:
         """A clip is read and decoded. `phases_s`: what a decoder did of it (DecodeStats.seconds), without waiting."""
         self._media.observe(seconds)
+        spans = {**phases_s, "wait": phases_s.get("wait", 0.0) + phases_s.get("queue", 0.0)}
         for phase in SPANS[:-1]:
-            self._spans[phase].observe(phases_s.get(phase, 0.0))
+            self._spans[phase].observe(spans.get(phase, 0.0))
 
     def answered(self, answer: Answer, *, media_s: float, total_s: float) -> None:
         """An answer is complete."""
