@@ -12,7 +12,7 @@ from framefleet.cli.tune import parse_ladder
 from framefleet.errors import ConfigError
 
 CLIP = str(Path(__file__).parents[1] / "corpus" / "files" / "base.mp4")
-QUICK = ("--trial", "0.4s", "--time", "8s", "--max-tokens", "2", "--concurrency", "4", "--json")
+QUICK = ("--trial", "0.2s", "--time", "3s", "--max-tokens", "2", "--concurrency", "4", "--json")
 
 
 @pytest.fixture
@@ -34,6 +34,14 @@ def test_servers_against_each_other_and_their_recording(servers, tmp_path, capsy
     assert run(["bench", "compare", found["log"], f"{found['log']}:slow", "--fail-if-slower", "5%"]) == 6
     assert run(["bench", "compare", f"{found['log']}:slow", f"{found['log']}:quick", "--fail-if-slower", "5%"]) == 0
     assert "is better than" in capsys.readouterr().out
+
+
+def test_several_numbers_in_flight_are_a_line_per_arm(servers, tmp_path, capsys):
+    arms = ("--arm", f"quick={servers[0]}", "--arm", f"slow={servers[1]}")
+    run(["bench", "run", CLIP, *arms, *QUICK, "--concurrency", "1,4", "--report", str(tmp_path / "b")])
+    found = json.loads(capsys.readouterr().out)
+    assert [one["second"].rsplit(":", 1)[1] for one in found["compared"]] == ["slow at 1", "slow at 4"]
+    assert "against concurrency" in (tmp_path / "b" / "report.html").read_text()
 
 
 def test_one_arm_is_nothing_to_compare_with(servers, tmp_path, capsys):

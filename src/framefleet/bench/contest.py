@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from framefleet._version import __version__
-from framefleet.bench.charts import interval_bars, short, stacked_bars
+from framefleet.bench.charts import Line, interval_bars, line_chart, short, stacked_bars
 from framefleet.bench.clips import Send, load_clips
 from framefleet.bench.compare import Compared, Recorded, compare, sentence
-from framefleet.bench.diagnosis_report import over_time, phase_parts, trials_table
+from framefleet.bench.diagnosis_report import interval_of, over_time, phase_parts, trials_table
 from framefleet.bench.executor import TrialRunner
 from framefleet.bench.experiment import Arm, Experiment, Metric, Trial, Workload, metric_value, trials_of
 from framefleet.bench.load import LoadSettings
@@ -39,8 +39,8 @@ class ContestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """`url` or `bytes`."""
     max_tokens: Annotated[int, Meta(ge=1)] = 64
     """Of every answer; all are exactly so long."""
-    concurrency: Annotated[int, Meta(ge=1)] = 16
-    """Requests in flight."""
+    concurrency: tuple[Annotated[int, Meta(ge=1)], ...] = (16,)
+    """Requests in flight; each arm at each of these."""
     trial_s: Annotated[float, Meta(gt=0)] = 20.0
     """Of one trial."""
     time_limit_s: Annotated[float, Meta(gt=0)] = 600.0
@@ -81,14 +81,18 @@ async def run_contest(
             clips=tuple(clip.digest for clip in clips), frame_policy={}, prompt=prompt_text(settings.prompt),
             max_output_tokens=settings.max_tokens,
         ),
-        arms=tuple(Arm(name=name, settings={"endpoint": url}) for name, url in settings.arms.items()),
+        arms=tuple(
+            Arm(name=arm_name(settings, name, count), settings={"endpoint": url, "concurrency": count})
+            for count in settings.concurrency
+            for name, url in settings.arms.items()
+        ),
         metric=settings.metric, smallest_effect=settings.smallest_effect, time_limit_s=settings.time_limit_s,
         versions={"framefleet": __version__},
     )  # fmt: skip
     load = LoadSettings(
         endpoint=next(iter(settings.arms.values())), inputs=tuple(paths), api_key=settings.api_key,
         prompt=settings.prompt, send=settings.send, max_tokens=settings.max_tokens,
-        concurrency=settings.concurrency, duration_s=settings.trial_s,
+        concurrency=settings.concurrency[0], duration_s=settings.trial_s,
     )  # fmt: skip
     runner = TrialRunner(load, {"as_is": clips})
 
@@ -98,18 +102,15 @@ async def run_contest(
 
     with TrialLog(folder, experiment) as log:
         stop = await run_experiment(experiment, log, trial)
-        sides = [_side(log, experiment, arm.name) for arm in experiment.arms]
-        compared = tuple(
-            compare(
-                sides[0], side, metric=settings.metric, smallest_effect=settings.smallest_effect,
-                may_differ=settings.captions_may_differ,
-            )
-            for side in sides[1:]
-        )  # fmt: skip
         return Contest(
-            settings=settings, compared=compared, trials=log.trials, stopped=stop.reason, log=str(log.path),
-            versions=experiment.versions,
+            settings=settings, compared=tuple(_compared(settings, experiment, log)), trials=log.trials,
+            stopped=stop.reason, log=str(log.path), versions=experiment.versions,
         )  # fmt: skip
+
+
+def arm_name(settings: ContestSettings, name: str, concurrency: int) -> str:
+    """`ours`, or `ours at 32` where there are several numbers in flight. Pure."""
+    return name if len(settings.concurrency) == 1 else f"{name} at {concurrency}"
 
 
 def contest_report(found: Contest) -> Report:
@@ -120,8 +121,9 @@ def contest_report(found: Contest) -> Report:
         for one in found.compared
         if (c := one.comparison) is not None
     }
-    phases = {arm: phase_parts(trials_of(found.trials, arm)) for arm in asked.arms}
-    last = [trials_of(found.trials, arm)[-1:] for arm in asked.arms]
+    arms = [arm_name(asked, name, count) for count in asked.concurrency for name in asked.arms]
+    phases = {arm: phase_parts(trials_of(found.trials, arm)) for arm in arms}
+    last = [trials_of(found.trials, arm)[-1:] for arm in arms[-len(asked.arms) :]]
     first = next(iter(asked.arms))
     return Report(
         title=f"{' against '.join(asked.arms)}",
@@ -133,7 +135,8 @@ def contest_report(found: Contest) -> Report:
                 title=asked.metric,
                 blocks=(
                     chart(interval_bars(gains), f"Against {first}, turned so that more is better; 95 % intervals."),
-                    _arms_table(found),
+                    *_against_concurrency(found),
+                    _arms_table(found, arms),
                 ),
             ),
             Section(
@@ -149,7 +152,7 @@ def contest_report(found: Contest) -> Report:
                         {
                             **asked.arms,
                             "clips": ", ".join(asked.inputs),
-                            "in flight": asked.concurrency,
+                            "in flight": ", ".join(map(str, asked.concurrency)),
                             "tokens per answer": asked.max_tokens,
                             "sent as": asked.send,
                             **found.versions,
@@ -162,16 +165,51 @@ def contest_report(found: Contest) -> Report:
     )
 
 
-def _side(log: TrialLog, experiment: Experiment, arm: str) -> Recorded:
-    trials = tuple(trials_of(log.trials, arm))
-    return Recorded(log=str(log.path), arm=arm, experiment=experiment, trials=trials)
+def _compared(settings: ContestSettings, experiment: Experiment, log: TrialLog) -> Iterator[Compared]:
+    """Each further arm against the first, at the same number in flight."""
+    for count in settings.concurrency:
+        base, *others = [
+            Recorded(log=str(log.path), arm=arm, experiment=experiment, trials=tuple(trials_of(log.trials, arm)))
+            for arm in (arm_name(settings, name, count) for name in settings.arms)
+        ]
+        for other in others:
+            yield compare(
+                base, other, metric=settings.metric, smallest_effect=settings.smallest_effect,
+                may_differ=settings.captions_may_differ,
+            )  # fmt: skip
 
 
-def _arms_table(found: Contest) -> Block:
+def _against_concurrency(found: Contest) -> list[Block]:
+    """A line per arm, where there are several numbers in flight."""
+    asked = found.settings
+    if len(asked.concurrency) == 1:
+        return []
+    lines = []
+    for name in asked.arms:
+        points = [
+            (count, interval_of(values))
+            for count in asked.concurrency
+            if (values := _values(found, arm_name(asked, name, count)))
+        ]
+        lines.append(
+            Line(
+                name=name, x=[count for count, _ in points], y=[i.estimate for _, i in points],
+                low=[i.low for _, i in points], high=[i.high for _, i in points],
+            )
+        )  # fmt: skip
+    drawn = line_chart(lines, x="requests in flight", y=asked.metric, is_log=True)
+    return [chart(drawn, f"{asked.metric} against concurrency, with 95 % intervals.")]
+
+
+def _values(found: Contest, arm: str) -> list[float]:
+    trials = trials_of(found.trials, arm)
+    return [v for trial in trials if (v := metric_value(trial, found.settings.metric)) is not None]
+
+
+def _arms_table(found: Contest, arms: Sequence[str]) -> Block:
     rows = []
-    for arm in found.settings.arms:
-        trials = trials_of(found.trials, arm)
-        values = [v for trial in trials if (v := metric_value(trial, found.settings.metric)) is not None]
+    for arm in arms:
+        trials, values = trials_of(found.trials, arm), _values(found, arm)
         interval = mean_interval(values) if len(values) > 1 else None
         errors = sum(trial.error_share for trial in trials) / max(len(trials), 1)
         rows.append(

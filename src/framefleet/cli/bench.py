@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from framefleet.cli.diagnose import ApiKey, Concurrency, Inputs, MaxClips, MaxTokens, Prompt, Send
+from framefleet.cli.diagnose import ApiKey, Inputs, MaxClips, MaxTokens, Prompt, Send
 from framefleet.cli.exits import ExitCode
-from framefleet.cli.options import Json
+from framefleet.cli.options import Json, parse_counts
 from framefleet.cli.render import note, show, show_facts, show_json
 from framefleet.errors import ConfigError
 from framefleet.units import format_bytes, parse_bytes, parse_duration_s, parse_share
@@ -21,6 +21,7 @@ Arms = Annotated[
     list[str],
     typer.Option("--arm", metavar="NAME=URL", help="A server; the first is what others are compared with."),
 ]
+InFlight = Annotated[str, typer.Option("--concurrency", metavar="N[,N...]", help="Requests in flight.")]
 Trial = Annotated[str, typer.Option("--trial", metavar="DURATION", help="Of one trial.")]
 Time = Annotated[str, typer.Option("--time", metavar="DURATION", help="Of trials, in all, at most.")]
 MetricName = Annotated[
@@ -44,7 +45,7 @@ def run(
     prompt: Prompt = "general",
     send: Send = "url",
     max_tokens: MaxTokens = 64,
-    concurrency: Concurrency = 16,
+    concurrency: InFlight = "16",
     trial: Trial = "20s",
     time: Time = "10m",
     metric: MetricName = "requests_per_s",
@@ -68,7 +69,8 @@ def run(
         raise ConfigError("nothing to compare with", given=", ".join(arm), allowed="--arm NAME=URL, twice or more")
     flags = {
         "inputs": inputs, "arms": arms, "prompt": prompt, "send": send, "max_tokens": max_tokens, "metric": metric,
-        "concurrency": concurrency, "trial_s": parse_duration_s(trial), "time_limit_s": parse_duration_s(time),
+        "concurrency": parse_counts(concurrency), "trial_s": parse_duration_s(trial),
+        "time_limit_s": parse_duration_s(time),
         "smallest_effect": parse_share(smallest_effect), "max_clips": max_clips, "api_key": api_key,
         "captions_may_differ": captions_may_differ,
     }  # fmt: skip

@@ -54,6 +54,13 @@ def parse_json(text: str) -> dict[str, Any]:
     return found
 
 
+def parse_counts(text: str) -> tuple[int, ...]:
+    """`16` or `8,16,32`. Raises ConfigError."""
+    if not all(word.isdecimal() and int(word) for word in text.split(",")):
+        raise ConfigError("not counts", given=repr(text), allowed="numbers above 0, like 16 or 8,16,32")
+    return tuple(int(word) for word in text.split(","))
+
+
 def parse_size(text: str | None) -> tuple[int, int] | None:
     """`640x360` to (640, 360). Raises ConfigError."""
     if text is None:
