@@ -197,6 +197,7 @@ def _refuse_stream(info: StreamInfo) -> str | None:
         != (8, "4:2:0"),
         "pictures with odd sides": bool(info.coded_width % 2 or info.coded_height % 2),
         f"colour matrix {info.colour_matrix}": info.colour_matrix not in MATRIX_CODES,
+        "full range by BT.601, which was not seen right": info.is_full_range and info.colour_matrix == "bt601",
     }
     if reason := next((reason for reason, applies in reasons.items() if applies), None):
         return reason
