@@ -57,7 +57,7 @@ def fleet():
 
 
 def tuned(fleet, folder, ladders=LADDERS, **options):
-    settings = TuneSettings(inputs=(CLIP,), max_tokens=2, trial_s=0.15, time_limit_s=10, most_in_flight=4)
+    settings = TuneSettings(inputs=(CLIP,), max_tokens=2, trial_s=0.1, time_limit_s=5, most_in_flight=4)
     return run_tune(settings, fleet, folder, ladders=ladders, **options)
 
 
