@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 from arms import Kind, ServedArm, Workload
-from servers import Mps, Server, start, until_up
+from servers import Mps, Server, start, stop, until_up
 
 from framefleet.bench.clips import LoadClip
 from framefleet.bench.executor import trial_of
@@ -69,6 +69,7 @@ class Lane:
                 server = self.servers.pop(name)
                 self.failed[name] = "ended" if not server.is_alive else f"not up in {limit_s:.0f} s"
                 print(f"{self.name} {name} {self.failed[name]}:\n{_tail(server.log)}", flush=True)
+                await asyncio.to_thread(stop, [server])
         for name, service in self.services.items():
             if not service.is_alive:
                 print(f"{self.name} {name}, its decode service ended:\n{_tail(service.log)}", flush=True)
@@ -160,7 +161,7 @@ def gpu_memory(lane: Lane) -> dict[str, int]:
         found |= {"all": memory.used, "total": memory.total}
         used = {one.pid: one.usedGpuMemory or 0 for one in pynvml.nvmlDeviceGetComputeRunningProcesses(device)}
         for kind, server in lane.servers.items():
-            groups = {one.process.pid for one in (server, lane.services.get(kind)) if one}
+            groups = {one.group for one in (server, lane.services.get(kind)) if one}
             found[kind] = sum(size for pid, size in used.items() if _group_of(pid) in groups)
     return found
 

@@ -1,4 +1,4 @@
-"""Servers in process groups of their own, from the commands that `framefleet serve` would run; and an MPS daemon."""
+"""Servers, from the commands that `framefleet serve` would run, in its keeper; and an MPS daemon."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from framefleet.serve import keeper
 from framefleet.serve.fleet_plan import ProcessPlan
 from framefleet.serve.host import MPS_CONTROL
 
@@ -23,10 +24,13 @@ STOP_S = 8
 
 @dataclass(frozen=True)
 class Server:
-    """One process group."""
+    """A command in its keeper, which ends all of it when this process ends, however that happens."""
 
     name: str
     process: subprocess.Popen[bytes]
+    """The keeper."""
+    group: int
+    """Process group of the command."""
     url: str
     log: Path
 
@@ -49,19 +53,20 @@ def start(name: str, plan: ProcessPlan, folder: Path, environ: dict[str, str]) -
     """Run a plan, with `environ` over its own; output goes to a log in `folder`."""
     port = _free_port()
     plan = plan.at(port)
-    cores = plan.cores or tuple(os.sched_getaffinity(0))
+    cores = ",".join(map(str, plan.cores)) or "-"
     log = folder / f"{name}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            plan.command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
+            [sys.executable, "-I", "-S", keeper.__file__, str(STOP_S), cores, *plan.command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=out,
             env={**os.environ, **plan.environ, **environ},
             start_new_session=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),  # noqa: PLW1509 - before any thread is started
         )
-    return Server(name, process, f"http://127.0.0.1:{port}", log)
+    assert process.stdout is not None
+    group = int(process.stdout.readline() or 0)  # nothing: it could not be started, and has ended
+    return Server(name, process, group, f"http://127.0.0.1:{port}", log)
 
 
 async def until_up(server: Server, limit_s: float, path: Path | None = None) -> bool:
@@ -75,15 +80,13 @@ async def until_up(server: Server, limit_s: float, path: Path | None = None) -> 
 
 
 def stop(servers: list[Server]) -> None:
-    """End all: told first, then killed with all their children."""
-    for number, wait_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, 5)):
-        for server in servers:
-            _signal(server, number)
-        end_s = time.monotonic() + wait_s
-        while any(_group_is_alive(server) for server in servers) and time.monotonic() < end_s:
-            time.sleep(0.2)
-            for server in servers:
-                server.process.poll()
+    """End all, at the same time: told first, killed with all their children after STOP_S."""
+    for server in servers:
+        assert server.process.stdin is not None
+        server.process.stdin.close()
+    for server in servers:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.process.wait(STOP_S + 10)
 
 
 class Mps:
@@ -93,6 +96,7 @@ class Mps:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self.environ = {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(folder / "log")}
 
     def start(self) -> bool:
@@ -101,31 +105,17 @@ class Mps:
             return False
         for path in self.environ.values():
             Path(path).mkdir(parents=True, exist_ok=True)
-        environ = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-        self._daemon = subprocess.Popen([MPS_CONTROL, "-f"], env={**environ, **self.environ}, start_new_session=True)
+        plan = ProcessPlan(name="mps", command=("env", "-u", "CUDA_VISIBLE_DEVICES", MPS_CONTROL, "-f"))
+        self._daemon = start("mps", plan, self._folder, self.environ)
         time.sleep(1)
-        return self._daemon.poll() is None
+        return self._daemon.is_alive
 
     def stop(self) -> None:
         """After its clients."""
         environ = {**os.environ, **self.environ}
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run([MPS_CONTROL], input=b"quit -t 3\n", env=environ, timeout=8, check=False)
-        if self._daemon.poll() is None:
-            os.killpg(self._daemon.pid, signal.SIGKILL)
-
-
-def _signal(server: Server, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(server.process.pid, number)
-
-
-def _group_is_alive(server: Server) -> bool:
-    try:
-        os.killpg(server.process.pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        stop([self._daemon])
 
 
 def _is_well(url: str) -> bool:
