@@ -46,7 +46,7 @@ def test_the_file_reads_back_as_the_settings():
     wanted = msgspec.structs.replace(
         with_settings(BASE, CHOSEN), vllm=msgspec.structs.replace(BASE.vllm, media_io_kwargs={"video": {"fps": 2}})
     )
-    written = tomllib.loads(fleet_toml(wanted, 32))["fleet"]
+    written = tomllib.loads(fleet_toml(wanted, CHOSEN))["fleet"]
     assert msgspec.convert(written, FleetSettings) == wanted
 
 

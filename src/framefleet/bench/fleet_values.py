@@ -90,12 +90,12 @@ def settings_of(base: FleetSettings, ladders: Sequence[Ladder]) -> Settings:
     return found
 
 
-def fleet_toml(settings: FleetSettings, concurrency: int | None = None) -> str:
-    """The settings that are not the defaults, as section `[fleet]`. Pure."""
+def fleet_toml(settings: FleetSettings, chosen: Settings) -> str:
+    """The settings that are not the defaults, as section `[fleet]`; in a comment those chosen. Pure."""
     plain: dict[str, Any] = msgspec.to_builtins(FleetSettings())
     mine: dict[str, Any] = msgspec.to_builtins(settings)
-    lines = [] if concurrency is None else [f"# measured with {concurrency} requests in flight"]
-    lines += ["[fleet]", *_assignments(mine, plain)]
+    words = ", ".join(f"{name} {value}" for name, value in chosen.items())
+    lines = [f"# chosen: {words} (what is a default is not written)", "[fleet]", *_assignments(mine, plain)]
     for section in _SECTIONS:
         if changed := _assignments(mine[section], plain[section]):
             lines += ["", f"[fleet.{section}]", *changed]

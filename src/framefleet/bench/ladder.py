@@ -122,6 +122,11 @@ class Climb:
         self.fastest = best
         return self.settings(await self._shrink(best))
 
+    async def look_again(self, settings: Settings, trials: int) -> None:
+        """Bring settings up to so many trials, whatever the bound says."""
+        point = tuple(settings[ladder.name] for ladder in self.ladders)
+        await self._see(point, trials, is_last_word=True)
+
     def settings(self, point: tuple[Value, ...]) -> Settings:
         """By name."""
         return {ladder.name: value for ladder, value in zip(self.ladders, point, strict=True)}

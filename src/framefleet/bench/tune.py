@@ -39,7 +39,7 @@ from framefleet.serve.fleet_client import FleetClient
 MOST_OTHER_CAPTIONS = 0.10
 """Share of clips, beyond those that differ between two looks at today's settings."""
 LAST_LOOKS = 3
-"""Trials of today's settings after the search, to say what was gained."""
+"""Trials of the chosen and of today's settings after the search, to say what was gained."""
 
 
 class TuneSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,6 +175,7 @@ async def _found(settings: TuneSettings, ladders: Sequence[Ladder], bench: Fleet
     )  # fmt: skip
     chosen = await climb.run()
     fastest = climb.settings(climb.fastest)
+    await climb.look_again(chosen, LAST_LOOKS)
     starved = await _starved(ladders, chosen, measure)
     await bench.put_back()
     again = await bench.measure(today, LAST_LOOKS)
@@ -189,7 +190,7 @@ async def _found(settings: TuneSettings, ladders: Sequence[Ladder], bench: Fleet
         starved=starved,
         num_trials=climb.num_trials + len(knee.measured) + LAST_LOOKS,
         grid_size=grid_size(ladders),
-        fleet_toml=fleet_toml(with_settings(bench.base, chosen), int(chosen.get(CONCURRENCY, knee.concurrency))),
+        fleet_toml=fleet_toml(with_settings(bench.base, chosen), chosen),
         engine_line=engine_line(with_settings(bench.base, chosen)),
         log="",
     )
