@@ -22,6 +22,7 @@ UInt8 = npt.NDArray[np.uint8]
 _MATRIX = {
     "bt601": Colorspace.ITU601,
     "bt709": Colorspace.ITU709,
+    "smpte240m": Colorspace.SMPTE240M,
     "bt2020": Colorspace.BT2020,
     "rgb": Colorspace.DEFAULT,
 }

@@ -110,7 +110,7 @@ class DeepStreamBackend:
         """End the processes."""
         with self._changing:
             for host in self._hosts.values():
-                host.kill()
+                host.close()
             self._hosts.clear()
 
     @contextmanager

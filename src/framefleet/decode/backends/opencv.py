@@ -73,7 +73,7 @@ class OpenCvBackend:
 def _refuse_library(info: StreamInfo) -> str | None:
     if importlib.util.find_spec("cv2") is None:
         return "OpenCV is not installed (pip install 'framefleet[opencv]')"
-    if info.colour_matrix in ("bt709", "bt2020") and _library_version() < FIRST_VERSION_WITH_COLOUR_TAGS:
+    if info.colour_matrix == "bt709" and _library_version() < FIRST_VERSION_WITH_COLOUR_TAGS:
         return "OpenCV before 4.13 takes every clip for BT.601"
     return None
 
@@ -95,6 +95,7 @@ def _refuse_clip(info: StreamInfo, index: FrameIndex) -> str | None:
         "takes the first of several video streams, whichever it is": info.num_video_streams != 1,
         "leaves transparency out": info.has_alpha,
         f"no tone mapping for {info.transfer}": info.transfer != "sdr",
+        "turns BT.2020 colours into others": info.colour_matrix == "bt2020",
         "takes untagged colours for BT.601": not info.is_matrix_tagged and info.colour_matrix != "bt601",
         "its colour conversion rejects interlaced pictures": info.is_interlaced_from_header,
         f"needs an index from packets, not one that was {index.method}": index.method != "packets",

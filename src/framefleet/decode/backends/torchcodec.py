@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONTAINERS = ("mov,mp4", "matroska")
-CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "prores")
+CODECS = ("h264", "hevc", "vp8", "vp9", "av1")
+"""ProRes is not among them: it gives damaged pictures without a word."""
 CODECS_ON_CUDA = ("h264", "hevc", "vp9", "av1")
 _CHUNK_BYTES = 64 << 20
 _TIME_SLACK_NS = 1000  # its times are float seconds
@@ -80,6 +81,7 @@ def _refuse_clip(info: StreamInfo, index: FrameIndex) -> str | None:
         "turns mirrored video instead of mirroring it": info.hflip,
         "leaves transparency out": info.has_alpha,
         f"no tone mapping for {info.transfer}": info.transfer != "sdr",
+        "takes full range of more than 8 bits for limited": info.is_full_range and info.bit_depth > 8,
         "takes untagged colours for BT.601": not info.is_matrix_tagged and info.colour_matrix != "bt601",
         f"needs an index from packets, not one that was {index.method}": index.method != "packets",
         f"the clip is irregular: {', '.join(index.notes)}": bool(index.notes),

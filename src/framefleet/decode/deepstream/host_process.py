@@ -23,6 +23,7 @@ from framefleet.media.limits import Deadline
 
 _MODULE = "framefleet.decode.deepstream.host"
 _LEAST_S = 0.01
+_BURIAL_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class HostProcess:
         self._is_open = True
         self._why_killed = ""
         started: Future[ChildProcess] = Future()
-        threading.Thread(target=self._live, args=(started,), name="deepstream-host", daemon=True).start()
+        self._life = threading.Thread(target=self._live, args=(started,), name="deepstream-host", daemon=True)
+        self._life.start()
         self._child = started.result()
 
     @property
@@ -95,6 +97,11 @@ class HostProcess:
         self._is_open = False
         self._why_killed = self._why_killed or why
         self._child.kill()
+
+    def close(self) -> None:
+        """End it, and wait until it is buried."""
+        self.kill()
+        self._life.join(_BURIAL_S)
 
     def _expect(self, number: int) -> Future[Any]:
         reply: Future[Any] = Future()

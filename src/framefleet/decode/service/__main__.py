@@ -20,10 +20,10 @@ from framefleet.decode.backends.pynvvideocodec import DEFAULT_BUDGET_BYTES as DE
 from framefleet.decode.backends.pynvvideocodec import PyNvVideoCodecBackend
 from framefleet.decode.choose import nvdec_is_here
 from framefleet.decode.pool import DecodePool
-from framefleet.decode.service.client import ServiceClient, ServiceUnreachable
+from framefleet.decode.service.client import ServiceClient
 from framefleet.decode.service.served import Served, ServedPool, ServedSilicon
 from framefleet.decode.service.server import DecodeService
-from framefleet.errors import ConfigError, FramefleetError
+from framefleet.errors import ConfigError, FramefleetError, ServiceUnreachable
 from framefleet.telemetry import set_up_logging
 from framefleet.units import GIB, parse_bytes
 from framefleet.vram.budget import MemoryBudget

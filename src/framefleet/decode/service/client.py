@@ -32,7 +32,7 @@ from framefleet.decode.service.protocol import (
     ServiceStats,
     Started,
 )
-from framefleet.errors import DecoderLost, DeviceError
+from framefleet.errors import DecoderLost, DeviceError, ServiceUnreachable
 from framefleet.media.limits import Deadline
 from framefleet.media.source import VideoSource
 
@@ -43,16 +43,12 @@ _STATS_TIMEOUT_S = 5.0
 _MAX_REMEMBERED = 10_000
 
 
-class ServiceUnreachable(DeviceError):
-    """Nobody has answered at the socket for longer than the grace."""
-
-
-class _ServiceGone(Exception):
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Ended:
     """The connection ended without an answer."""
 
-    def __init__(self, *, was_at_it: bool) -> None:
-        super().__init__()
-        self.was_at_it = was_at_it
+    was_at_it: bool
+    """The service was decoding this clip, and not in a worker."""
 
 
 class ServiceClient:
@@ -81,11 +77,11 @@ class ServiceClient:
             bare = dataclasses.replace(clip, content=None) if file is not None else clip
             while (deaths := self._deaths.get(clip.name, 0)) < MAX_DEATHS:
                 ask = Ask(sendable(bare), options or DecodeOptions(), is_suspect=deaths > 0)
-                try:
-                    return self._ask(ask, file, clip, clock)
-                except _ServiceGone as gone:
-                    if gone.was_at_it:
-                        self._note_death(clip)
+                answer = self._ask(ask, file, clip, clock)
+                if isinstance(answer, DecodedFrames):
+                    return answer
+                if answer.was_at_it:
+                    self._note_death(clip)
                 time.sleep(_RETRY_S)
         raise _quarantined(clip)
 
@@ -102,17 +98,18 @@ class ServiceClient:
         stats: ServiceStats = received.decode(ServiceStats)
         return stats
 
-    def _ask(self, ask: Ask, file: int | None, clip: VideoSource, clock: Deadline) -> DecodedFrames:
+    def _ask(self, ask: Ask, file: int | None, clip: VideoSource, clock: Deadline) -> DecodedFrames | _Ended:
         link = self._connect(clip, clock)
+        answer: DecodedFrames | _Ended | None = None
         try:
-            frames, files = _converse(link, ask, file, clip, clock)
-        except BaseException as error:
-            link.close()
-            if isinstance(error, TimeoutError):
-                raise _impatient(clip, self._patience_s) from None
-            raise
+            answer, files = _converse(link, ask, file, clip, clock)
+        except TimeoutError:
+            raise _impatient(clip, self._patience_s) from None
+        finally:
+            if not isinstance(answer, DecodedFrames):
+                link.close()
         wire.when_dropped(files, link.close)
-        return frames
+        return answer
 
     def _connect(self, clip: VideoSource, clock: Deadline) -> socket.socket:
         while True:
@@ -153,8 +150,8 @@ class ServiceClient:
 
 def _converse(
     link: socket.socket, ask: Ask, file: int | None, clip: VideoSource, clock: Deadline
-) -> tuple[DecodedFrames, list[wire.SharedFile]]:
-    """Raises _ServiceGone, TimeoutError, and what the service answers."""
+) -> tuple[DecodedFrames | _Ended, list[wire.SharedFile]]:
+    """The frames and the files they lie in. Raises TimeoutError, and what the service answers."""
     was_at_it = False
     try:
         wire.send(link, ask, [] if file is None else [os.dup(file)])
@@ -165,11 +162,11 @@ def _converse(
             if isinstance(reply, Failure):
                 raise reply.problem.error(clip.name)
             if isinstance(reply, Again):
-                raise _ServiceGone(was_at_it=False)
+                return _Ended(was_at_it=False), []
             was_at_it = isinstance(reply, Started) and not reply.is_isolated
     except ConnectionError:
         pass
-    raise _ServiceGone(was_at_it=was_at_it)
+    return _Ended(was_at_it), []
 
 
 def _next(link: socket.socket, clock: Deadline) -> wire.Received | None:

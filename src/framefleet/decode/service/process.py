@@ -15,9 +15,9 @@ from typing import IO
 
 import msgspec
 
-from framefleet.decode.service.client import ServiceClient, ServiceUnreachable
+from framefleet.decode.service.client import ServiceClient
 from framefleet.decode.service.protocol import ServiceStats
-from framefleet.errors import ConfigError, DeviceError
+from framefleet.errors import ConfigError, DeviceError, ServiceUnreachable
 
 _POLL_S = 0.05
 _FIRST_BACK_OFF_S, _LAST_BACK_OFF_S = 0.5, 30.0
