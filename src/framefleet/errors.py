@@ -27,6 +27,7 @@
     │   └── StoreUnreadable        input      never
     ├── ReplicaError               device     later
     └── DeviceError                device     elsewhere
+        └── ServiceUnreachable     device     later
 
 `blame` says who can mend it: the input, the device, the configuration, or us (bug).
 `retry` says whether the same work may succeed: never, later (same place), elsewhere (another backend or replica).
@@ -214,3 +215,9 @@ class DeviceError(FramefleetError):
 
     blame: ClassVar[Blame] = "device"
     retry: ClassVar[Retry] = "elsewhere"
+
+
+class ServiceUnreachable(DeviceError):
+    """No decode service has answered at its socket for longer than the grace."""
+
+    retry: ClassVar[Retry] = "later"

@@ -11,10 +11,9 @@ from framefleet.decode.backends import pynvvideocodec
 from framefleet.decode.nvdec.fake import FakeNvdecDevice
 from framefleet.decode.nvdec.lanes import LaneKind
 from framefleet.decode.options import DecodeOptions
-from framefleet.decode.service.client import ServiceUnreachable
 from framefleet.decode.service.process import DecodeServiceProcess, ServiceSettings
 from framefleet.decode.session import decode, decode_scanned, scan_timed
-from framefleet.errors import BudgetTooLarge, ConfigError, DeviceError
+from framefleet.errors import BudgetTooLarge, ConfigError, DeviceError, ServiceUnreachable
 from framefleet.media.source import VideoSource
 from framefleet.units import MIB
 from framefleet.vllm_plugin import loader, register

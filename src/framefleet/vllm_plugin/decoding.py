@@ -12,9 +12,9 @@ from framefleet.config import PREFIX
 from framefleet.decode.choose import NVDEC, candidates
 from framefleet.decode.decoder import DecodeBackend, DecodedFrames
 from framefleet.decode.options import DecodeOptions
-from framefleet.decode.service.client import ServiceClient, ServiceUnreachable
+from framefleet.decode.service.client import ServiceClient
 from framefleet.decode.session import decode_scanned, scan_timed
-from framefleet.errors import ConfigError
+from framefleet.errors import ConfigError, ServiceUnreachable
 from framefleet.media.limits import Deadline
 from framefleet.media.source import VideoSource
 from framefleet.vllm_plugin.log import log

@@ -20,6 +20,7 @@ from framefleet.vllm_plugin.log import log
 _KNOWN = frozenset({
     "do_resize", "size", "resample", "do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std",
     "patch_size", "temporal_patch_size", "merge_size", "cap_pixels_per_frame", "return_tensors", "do_center_crop",
+    "do_convert_rgb",
     "crop_size", "do_pad", "pad_size", "interpolation", "disable_grouping", "fps", "num_frames", "min_frames",
     "max_frames", "max_video_tokens", "max_duration", "min_pixels", "max_pixels",
 })  # fmt: skip

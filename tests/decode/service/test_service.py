@@ -14,11 +14,18 @@ import pytest
 import framefleet
 from framefleet.decode import wire
 from framefleet.decode.options import DecodeOptions
-from framefleet.decode.service.client import ServiceClient, ServiceUnreachable
+from framefleet.decode.service.client import ServiceClient
 from framefleet.decode.service.process import DecodeServiceProcess, ServiceSettings
 from framefleet.decode.service.protocol import Ask, Started
 from framefleet.decode.session import decode
-from framefleet.errors import BudgetTooLarge, ConfigError, DeviceError, SourceCorrupt, SourceNotFound
+from framefleet.errors import (
+    BudgetTooLarge,
+    ConfigError,
+    DeviceError,
+    ServiceUnreachable,
+    SourceCorrupt,
+    SourceNotFound,
+)
 from framefleet.media.source import VideoSource
 from framefleet.units import MIB
 
