@@ -23,7 +23,7 @@ from framefleet.decode.backends.fake import draw_frame
 from framefleet.decode.backends.pyav import PyAvBackend
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
-from framefleet.errors import DecodeError
+from framefleet.errors import DecodeError, SourceUnsupported
 from framefleet.media.jpeg_sequence import jpeg_sequence
 from framefleet.media.scan import scan
 from framefleet.media.source import VideoSource
@@ -157,6 +157,27 @@ def test_jpegs_with_exif(orientation, rotation_deg):
     frames = decode(jpeg_sequence(jpegs))
     assert shown(frames) == [0, 1, 2]
     assert frames.info.rotation_deg == rotation_deg
+
+
+@pytest.mark.parametrize(("code", "name"), [(7, "smpte240m"), (9, "bt2020")])
+def test_rare_matrices(tmp_path, code, name):
+    colour = (200, 30, 60)
+    with av.open(str(tmp_path / "rare.mkv"), "w") as container:
+        stream = container.add_stream("libx264", rate=30)
+        stream.width, stream.height, stream.pix_fmt, stream.options = 64, 64, "yuv444p", {"crf": "4"}
+        stream.codec_context.colorspace = code
+        picture = av.VideoFrame.from_ndarray(np.full((64, 64, 3), colour, np.uint8), "rgb24")
+        picture = picture.reformat(format="yuv444p", dst_colorspace=code, dst_color_range=1)
+        container.mux([*stream.encode(picture), *stream.encode(None)])
+    frames = decode(tmp_path / "rare.mkv")
+    assert frames.info.colour_matrix == name
+    assert np.abs(frames.data[0].astype(int) - colour).max() <= 3
+
+
+def test_a_matrix_that_cannot_be_converted_is_refused(tmp_path):
+    path = write_clip(tmp_path / "ycgco.mkv", 2, pix_fmt="yuv444p", options={"colorspace": "ycgco"})
+    with pytest.raises(SourceUnsupported, match=r"ycgco\.mkv.*YCgCo"):
+        decode(path)
 
 
 def test_flipped_bits_show_where_the_stream_carries_picture_hashes(tmp_path):

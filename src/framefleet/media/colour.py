@@ -7,8 +7,14 @@ from typing import Any
 
 import av
 
+from framefleet.errors import SourceUnsupported
+
 # Code points of ITU-T H.273.
-_MATRIX_NAMES = {0: "rgb", 1: "bt709", 4: "bt601", 5: "bt601", 6: "bt601", 7: "bt601", 9: "bt2020", 10: "bt2020"}
+_MATRIX_NAMES = {
+    0: "rgb", 1: "bt709", 4: "bt601", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020", 10: "bt2020",
+}  # fmt: skip
+_NO_WEIGHTED_SUMS = {8: "YCgCo", 11: "YDzDx", 13: "chromaticity-derived constant luminance", 14: "ICtCp", 15: "IPT-C2"}
+"""Swscale has no coefficients for these."""
 _TRANSFER_NAMES = {16: "pq", 18: "hlg"}
 _PRIMARIES_BT2020 = 9
 _SD_MAX_WIDTH, _SD_MAX_HEIGHT = 1279, 576
@@ -29,7 +35,10 @@ class ColourClaims:
 
 
 def colour_claims(tagged: Any, pix_fmt: str, width: int, height: int) -> ColourClaims:
-    """Of an `av.VideoFrame` or codec context. Untagged video up to 1279x576 is taken as BT.601, larger as BT.709."""
+    """Of an `av.VideoFrame` or codec context. Untagged video up to 1279x576 is taken as BT.601, larger as BT.709.
+
+    Raises SourceUnsupported for matrices that cannot be converted here.
+    """
     layout = av.VideoFormat(pix_fmt) if pix_fmt else None
     is_rgb = bool(layout and layout.is_rgb) or pix_fmt == "pal8"
     return ColourClaims(
@@ -45,6 +54,8 @@ def colour_claims(tagged: Any, pix_fmt: str, width: int, height: int) -> ColourC
 
 
 def _matrix(tagged: Any, width: int, height: int) -> str:
+    if strange := _NO_WEIGHTED_SUMS.get(tagged.colorspace):
+        raise SourceUnsupported("the clip's colours cannot be converted", given=strange, remedy="convert it to BT.709")
     known = _MATRIX_NAMES.get(tagged.colorspace)
     if known and known != "rgb":
         return known

@@ -33,7 +33,7 @@ class StreamInfo:
     sample_aspect_ratio: Fraction
     is_interlaced_from_header: bool
     colour_matrix: str
-    """`bt601`, `bt709`, `bt2020`, `rgb`: the tag, or the rule for untagged video (SD is BT.601, HD BT.709)."""
+    """`bt601`, `bt709`, `smpte240m`, `bt2020`, `rgb`: the tag, or the rule for untagged video (SD 601, HD 709)."""
     is_full_range: bool
     transfer: str
     """`sdr`, `pq` or `hlg`."""

@@ -88,7 +88,11 @@ def describe(container: Any, stream: Any, source: VideoSource, limits: ScanLimit
     pixel_shape = _pixel_shape(stream)
     pix_fmt = (picture.format.name if picture else context.pix_fmt) or ""
     shown_width, shown_height = upright_size(width, height, pixel_shape, turn)
-    claims = colour_claims(picture or context, pix_fmt, width, height)
+    try:
+        claims = colour_claims(picture or context, pix_fmt, width, height)
+    except SourceUnsupported as error:
+        given = f"{source.name!r} ({error.given})"
+        raise SourceUnsupported(error.what, given=given, remedy=error.remedy) from error
     return StreamInfo(
         container=container.format.name,
         stream_index=stream.index,

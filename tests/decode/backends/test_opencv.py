@@ -40,6 +40,7 @@ def decode(clip, rows, **options):
         ({"codec": "av1"}, "av1"),
         ({"num_video_streams": 2}, "several video streams"),
         ({"has_alpha": True}, "transparency"),
+        ({"colour_matrix": "bt2020"}, "BT.2020"),
         ({"transfer": "pq"}, "tone mapping"),
         ({"colour_matrix": "bt709", "is_matrix_tagged": False}, "untagged"),
         ({"is_interlaced_from_header": True}, "interlaced"),

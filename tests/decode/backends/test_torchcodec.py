@@ -38,6 +38,8 @@ def decode(clip, rows, **options):
         ({"container": "mpegts"}, "MP4 and Matroska"),
         ({"codec": "mpeg4"}, "mpeg4"),
         ({"codec": "mpeg2video"}, "mpeg2video"),
+        ({"codec": "prores"}, "prores"),
+        ({"is_full_range": True, "bit_depth": 10}, "full range"),
         ({"hflip": True}, "mirror"),
         ({"has_alpha": True}, "transparency"),
         ({"transfer": "hlg"}, "tone mapping"),
