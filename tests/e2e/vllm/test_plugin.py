@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from vllm_servers import BUNDLED, PYTHON, captioned, until
+from corpus_truth import all_truths
+from patchify_report import check_patchify
+from vllm_servers import BUNDLED, PYTHON, ask, captioned, until
 
 import framefleet
 from framefleet.decode.service.client import ServiceClient
@@ -19,6 +21,7 @@ from framefleet.engine.embedded.checkpoint import open_checkpoint
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 SAMPLES = sorted((Path(framefleet.__file__).parent / "scenes" / "samples").glob("*.mp4"))
+BROKEN = [truth.path for truth in all_truths() if truth.must_fail]
 UP_S = 400
 MODEL = str(open_checkpoint(BUNDLED).folder)
 FLAGS = [
@@ -107,6 +110,18 @@ def test_captions_are_the_embedded_engines(vllm, service, embedded, tmp_path):
     assert client.stats().done - before == len(SAMPLES)
     assert vllm.log.read_text().count("clips are decoded by the service at") == 1
     until("frames dropped", lambda: client.stats().budget_held_bytes == 0)
+
+
+@pytest.mark.parametrize("clip", BROKEN, ids=lambda path: path.name)
+def test_a_broken_clip_is_the_clients_fault(vllm, clip):
+    status, body = ask(vllm.url, clip)
+    assert status == 400, body
+
+
+def test_one_pass_patchify_beside_the_transformers_that_vllm_brought():
+    if not PYTHON.exists():
+        pytest.skip(f"no {PYTHON}; try: make vllm")
+    check_patchify(PYTHON)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
