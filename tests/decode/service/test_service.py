@@ -69,6 +69,11 @@ def test_frames_are_those_of_decoding_here_and_lie_in_shared_memory(client, clip
     assert wire.mapping_of(came.data) is not None
 
 
+def test_a_path_is_the_clients_own(client, monkeypatch):
+    monkeypatch.chdir(CLIP.parent)
+    assert len(client.decode(CLIP.name, FEW)) == 4
+
+
 def test_room_is_taken_while_any_view_of_the_frames_lives(client):
     frames = client.decode(CLIP, FEW)
     size = frames.data.nbytes
@@ -132,7 +137,7 @@ def test_stats_from_the_command_line_and_as_metrics(service, client):
     command = [sys.executable, "-m", "framefleet.decode.service", "--socket", str(service.settings.socket), "--stats"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f'"pid":{service.pid}' in done.stdout
-    text = client.stats().prometheus()
+    text = subprocess.run([*command, "prometheus"], capture_output=True, text=True, check=True).stdout
     assert 'framefleet_decode_silicon_slots{silicon="cpu"} 2\n' in text
     assert f"framefleet_decode_done_total {client.stats().done}\n" in text
 

@@ -41,7 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     set_up_logging("info")
     try:
         if asked.stats:
-            print(msgspec.json.encode(ServiceClient(asked.socket).stats()).decode())  # noqa: T201 - the answer
+            stats = ServiceClient(asked.socket).stats()
+            text = stats.prometheus() if asked.stats == "prometheus" else msgspec.json.encode(stats).decode()
+            print(text)  # noqa: T201 - the answer
             return 0
         return _run(asked)
     except FramefleetError as error:
@@ -64,7 +66,9 @@ def _parser() -> argparse.ArgumentParser:
         help="bytes of the GPU's memory that its decoders may take, besides the CUDA context (default: 4 GiB)",
     )  # fmt: skip
     parser.add_argument("--until-stdin-closes", action="store_true", help="end also when standard input closes")
-    parser.add_argument("--stats", action="store_true", help="print how the service at the socket is, as JSON")
+    parser.add_argument(
+        "--stats", nargs="?", const="json", choices=("json", "prometheus"), help="print how the service there is"
+    )
     return parser
 
 

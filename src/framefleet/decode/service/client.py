@@ -74,7 +74,7 @@ class ServiceClient:
         """
         clip, clock = VideoSource.of(source), Deadline(self._patience_s)
         with _as_file(clip) as file:
-            bare = dataclasses.replace(clip, content=None) if file is not None else clip
+            bare = _bare(clip, is_beside=file is not None)
             while (deaths := self._deaths.get(clip.name, 0)) < MAX_DEATHS:
                 ask = Ask(sendable(bare), options or DecodeOptions(), is_suspect=deaths > 0)
                 answer = self._ask(ask, file, clip, clock)
@@ -196,6 +196,15 @@ def _as_file(clip: VideoSource) -> Iterator[int | None]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _bare(clip: VideoSource, *, is_beside: bool) -> VideoSource:
+    """For the message: without the bytes that go beside it, and with a path that does not depend on the folder."""
+    if is_beside:
+        return dataclasses.replace(clip, content=None)
+    if clip.kind != "file":
+        return clip
+    return dataclasses.replace(clip, location=os.path.abspath(clip.location))  # noqa: PTH100 - as plain_path
 
 
 def _impatient(clip: VideoSource, patience_s: float) -> DeviceError:
