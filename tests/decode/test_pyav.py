@@ -301,9 +301,7 @@ def test_one_deadline_covers_scan_and_decode(monkeypatch):
 
     left = []
     monkeypatch.setattr(session, "scanner", lambda options: slow_scan)
-    monkeypatch.setattr(
-        session, "decode_scanned", lambda clip, options, probe_s: left.append(options.timeout_s) or 1 / 0
-    )
+    monkeypatch.setattr(session, "decode_scanned", lambda clip, options, **_: left.append(options.timeout_s) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         framefleet.decode(FILES / "base.mp4", timeout_s=5)
     assert left[0] < 4.8

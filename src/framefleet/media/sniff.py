@@ -34,7 +34,7 @@ def explain_bytes(head: bytes) -> tuple[str, bool]:  # noqa: PLR0911 - a list of
     if text.startswith((b"{", b"[")):
         return "JSON text, not a video", False
     if head[4:8] in (b"ftyp", b"mdat", b"wide", b"free", b"skip"):
-        return "an MP4/MOV file whose index (moov) never arrived: it was cut short", False
+        return "an MP4/MOV file whose index (moov) is damaged or never arrived (it was cut short)", False
     if head and not head.strip(b"\0"):
         return "nothing but zeros at its start", False
     return "", False
