@@ -141,6 +141,29 @@ def test_a_killed_parent_leaves_nothing_and_the_next_start_goes_on(tmp_path):
         assert "runs from this folder already" in again.stderr
 
 
+def test_a_replica_on_each_gpu_under_an_mps_of_its_own(tmp_path):
+    """nvidia-smi and MPS are stand-ins; what each replica's process was given is what counts."""
+    tools = tmp_path / "tools"
+    shutil.copytree(
+        Path(__file__).parents[1] / "serve", tools, ignore=lambda _, names: {n for n in names if "mps" not in n}
+    )
+    (tools / "nvidia-smi").write_text("#!/bin/sh\nfor i in 0 1 2; do echo $i, GPU-$i, H200, 0000:0$i:00.0; done\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    environ = {"PATH": f"{tools}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "2,0"}
+    with serving(tmp_path / "fleet", settings(mps='"on"').replace("replicas = 2", ""), environ=environ) as fleet:
+        fleet.all_ready()
+        assert {one["name"]: one["gpu"] for one in fleet.standing()["replicas"]} == {"r0": "2", "r1": "0"}
+        pids = {one["name"]: one["pid"] for one in fleet.standing()["replicas"]}
+        given = dict(word.split("=", 1) for word in Path(f"/proc/{pids['r0']}/environ").read_text().split("\0") if word)
+        pipes = Path(given["CUDA_MPS_PIPE_DIRECTORY"])
+        assert (given["CUDA_VISIBLE_DEVICES"], pipes.parent) == ("2", fleet.folder / "sockets")
+        (pipes / "state").write_text("FAULT\n")
+        eventually(lambda: {one["restarts"] for one in fleet.standing()["replicas"]} == {1})
+        fleet.all_ready()
+        assert (pipes / "said").read_text().count("start unset") == 2  # the daemon, too, was started anew
+    assert not pipes.exists()
+
+
 def test_a_fleet_that_cannot_start_says_why_and_ends(tmp_path):
     file = tmp_path / "fleet.toml"
     environ = '{FRAMEFLEET_SERVE_ENGINE_NOSUCH = "1", A_TOKEN = "secret-word"}'
