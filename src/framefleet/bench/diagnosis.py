@@ -7,6 +7,7 @@ backwards (A B B A), each for the same time. Everything is written as trials bef
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from framefleet.bench.scheduler import Slot, block_order
 from framefleet.bench.site import Site
 from framefleet.bench.trial_log import TrialLog
 from framefleet.caption.inputs import Inputs
+from framefleet.decode.options import DecodeOptions
 from framefleet.engine.prompts import prompt_text
 
 Settings = dict[str, str | int | float | bool]
@@ -223,13 +225,14 @@ def _cores_of_others(trial: Trial) -> float:
     return trial.gauges.get("cpu/all", 0.0) - ours
 
 
-def _experiment(settings: DiagnoseSettings, clips: Sequence[LoadClip], policy: Any) -> Experiment:
-    arms: dict[str, Settings] = {**LOADED, "more_in_flight": {"concurrency": 2 * settings.concurrency}}
+def _experiment(settings: DiagnoseSettings, clips: Sequence[LoadClip], policy: DecodeOptions) -> Experiment:
+    asked: Settings = {"concurrency": settings.concurrency, "send": settings.send}
+    arms: dict[str, Settings] = {**LOADED, PLAIN: asked, "more_in_flight": {"concurrency": 2 * settings.concurrency}}
     return Experiment(
         question=f"What limits {settings.endpoint.split('://')[-1]}",
         workload=Workload(
             clips=tuple(clip.digest for clip in clips),
-            frame_policy=msgspec.to_builtins(policy),
+            frame_policy=_changed(policy),
             prompt=prompt_text(settings.prompt),
             max_output_tokens=settings.max_tokens,
         ),
@@ -237,8 +240,19 @@ def _experiment(settings: DiagnoseSettings, clips: Sequence[LoadClip], policy: A
         metric="requests_per_s",
         smallest_effect=settings.smallest_effect,
         time_limit_s=settings.time_limit_s,
-        versions={"framefleet": __version__, "python": sys.version.split()[0]},
+        versions={
+            "framefleet": __version__,
+            "python": sys.version.split()[0],
+            **({"extra_body": json.dumps(settings.extra_body, sort_keys=True)} if settings.extra_body else {}),
+        },
     )
+
+
+def _changed(policy: DecodeOptions) -> dict[str, Any]:
+    """What it asks beyond the defaults."""
+    plain: dict[str, Any] = msgspec.to_builtins(DecodeOptions())
+    mine: dict[str, Any] = msgspec.to_builtins(policy)
+    return {name: value for name, value in mine.items() if value != plain[name]}
 
 
 def _paths(settings: DiagnoseSettings) -> list[str]:
