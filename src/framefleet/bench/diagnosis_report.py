@@ -165,7 +165,17 @@ def _times(trials: Sequence[Trial]) -> Section:
         "Mean seconds of a request. Waiting stands for all before the engine that is no work: for a decoder, for "
         "preprocessing, for the proxy."
     )
-    return Section(title="Where a request's time goes", blocks=(chart(stacked_bars(rows, unit="s"), about),))
+    blocks = [chart(stacked_bars(rows, unit="s"), about)]
+    if plain := [trial for trial in trials if trial.arm == PLAIN]:
+        blocks.append(phases_table(plain[-1]))
+    return Section(title="Where a request's time goes", blocks=tuple(blocks))
+
+
+def phases_table(trial: Trial) -> Block:
+    """Seconds of each phase of one trial, as client, engine and decoder counted them."""
+    shares = ("mean", "p50", "p95", "p99")
+    rows = [[name, *(short(v[s]) if s in v else "" for s in shares)] for name, v in trial.phases_s.items()]
+    return table((f"phase ({trial.arm}), s", *shares), rows)
 
 
 def phase_parts(trials: Sequence[Trial]) -> dict[str, float]:
