@@ -61,6 +61,8 @@ def test_the_service_gives_the_same_frames_and_the_clients_faults_stay_400(vllm,
         assert metadata["video_backend"] == "framefleet_pyav"
         frames, _ = vllm.fetch(CLIP, {**START, "backend": "pynvvideocodec"})  # the GPU is the service's
         assert np.array_equal(frames, here)
+        with pytest.raises(ConfigError, match="deepstream"):
+            vllm.fetch(CLIP, {**START, "backend": "deepstream"})
         with pytest.raises(ValueError, match="cannot be opened"):
             vllm.fetch((corpus / "html_404.mp4").read_bytes(), START)
 

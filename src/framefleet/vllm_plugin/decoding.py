@@ -113,8 +113,12 @@ class Decoding:
 
 
 def _for_service(wanted: DecodeOptions) -> DecodeOptions:
-    """The GPU is the service's, which knows whether it has one."""
-    return msgspec.structs.replace(wanted, backend="auto") if wanted.backend == NVDEC else wanted
+    """The GPU is the service's, which knows whether it has one. (DeepStream would start once in each worker.)"""
+    if wanted.backend == NVDEC:
+        return msgspec.structs.replace(wanted, backend="auto")
+    if wanted.backend in GPU_BACKENDS:
+        raise ConfigError("not a backend of the decode service", given=wanted.backend, remedy="leave `backend` out")
+    return wanted
 
 
 def _on_cpu(wanted: DecodeOptions) -> tuple[str, ...]:

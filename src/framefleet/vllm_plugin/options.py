@@ -39,7 +39,8 @@ class LoaderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     hw_decoders: Count = 2
     """With `pynvvideocodec`: decoders this API server keeps (vLLM's own default). Start-up only."""
     pool_size: Annotated[int, msgspec.Meta(ge=1, le=16)] = 4
-    """DeepStream's workers, where the decode service has it. Start-up only."""
+    """vLLM's DeepStream has it; accepted, so that settings made for that need no change, and not used: our `deepstream`
+    backend is not offered inside vLLM. Start-up only."""
     num_ffmpeg_threads: Count = 1
     """Threads of one decode. Start-up only."""
     max_width: Count | None = None
