@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from chat_server import ChatServer
 from http_server import serving
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from framefleet.bench.clips import load_clips
 from framefleet.bench.executor import TrialRunner, phases_of
@@ -79,6 +82,13 @@ def test_what_stands_where(server):
     assert any("NVML" in word for word in found.unread)
     with pytest.raises(EngineLost, match="nothing answers"):
         find_site("http://127.0.0.1:9")
+
+
+def test_a_server_that_wants_a_key_is_there_all_the_same():
+    refuses = Starlette(routes=[Route("/v1/models", lambda _: PlainTextResponse("no", 401))])
+    with serving(refuses) as url:
+        site = find_site(url)
+    assert (site.engine_urls, site.metrics_urls, site.missing) == ((url,), (), (url,))
 
 
 def test_what_stands_before_the_engine_is_what_the_client_waited_less_what_the_engine_tells():

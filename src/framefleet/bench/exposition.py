@@ -12,6 +12,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from framefleet.errors import MissingLibrary
+
 SPAN_PREFIX = "framefleet:"
 
 
@@ -68,8 +70,13 @@ class Exposition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_exposition(pages: Iterable[str]) -> Exposition:
-    """Prometheus text of one server or more."""
-    from prometheus_client.parser import text_string_to_metric_families
+    """Prometheus text of one server or more. Raises MissingLibrary without prometheus_client."""
+    try:
+        from prometheus_client.parser import text_string_to_metric_families
+    except ImportError as error:
+        raise MissingLibrary(
+            "reading /metrics needs a library", given=str(error), remedy="framefleet[bench]"
+        ) from error
 
     values: defaultdict[str, float] = defaultdict(float)
     counts: defaultdict[str, int] = defaultdict(int)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import urllib.error
 import urllib.request
 from collections import defaultdict
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ def find_site(endpoint: str, engines: Sequence[str] = ()) -> Site:
     """Look around. `engines`: where they are, when the proxy in front is not ours. Raises EngineLost."""
     base = endpoint.rstrip("/").removesuffix("/v1")
     page, models = _page(base + "/metrics"), _page(base + "/v1/models")
-    if page is None and models is None:
+    if page is None and models is None and not _answers(base + "/v1/models"):
         raise EngineLost("nothing answers there", given=base, remedy="see that the server is up, and its --port")
     has_proxy = page is not None and _PROXY_MARK in page
     found = tuple(url.rstrip("/").removesuffix("/v1") for url in engines) or (_replicas(base) if has_proxy else (base,))
@@ -192,6 +193,17 @@ def _model_root(page: str | None) -> str:
         return str(card.get("root") or card["id"])
     except (msgspec.DecodeError, LookupError, TypeError):
         return ""
+
+
+def _answers(url: str) -> bool:
+    """Also with an error: it may want a key."""
+    try:
+        with urllib.request.urlopen(url, timeout=5):  # noqa: S310
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
 
 
 def _page(url: str) -> str | None:
