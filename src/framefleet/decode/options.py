@@ -50,8 +50,9 @@ class DecodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """After a damaged frame give the nearest decodable one, marked in stats, instead of leaving it out."""
     deinterlace: bool = False
     """Deinterlace interlaced video (it is flagged in any case)."""
-    prefer: Literal["throughput", "latency"] = "throughput"
-    """`latency`: one clip's runs are spread over the free NVDEC decoders; `throughput`: one decoder a clip."""
+    prefer: Literal["auto", "latency", "throughput"] = "auto"
+    """On NVDEC: `auto` and `latency` spread a clip's runs over the decoders that are free, `throughput` keeps to one
+    decoder a clip. `latency` also never sends a clip to a CPU core that would end later."""
     hw_decoders: int | None = None
     """NVDEC decoders to keep; None: from the number of engines. Start-up only."""
     pool_size: int = 4

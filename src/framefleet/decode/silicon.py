@@ -216,8 +216,8 @@ class SiliconReader:
         if reason := disbelieve(frames, plan, clip.index) or shortfall(frames):
             raise DecodeError(f"{nvdec.name} {reason}", given=repr(clip.source.name))
         frames.stats.notes[:0] = clip.index.notes
-        if options.prefer == "throughput":
-            self.gpu.note(clip.info.codec, pixels, seconds - frames.stats.seconds.get("wait", 0.0))
+        took_s = frames.stats.seconds.get("lanes", seconds - frames.stats.seconds.get("wait", 0.0))
+        self.gpu.note(clip.info.codec, pixels, took_s)
         return frames
 
     async def _decode_parcel(self, parcel: Any, options: DecodeOptions, nvdec: ParcelDecoder) -> DecodedFrames:

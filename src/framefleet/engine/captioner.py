@@ -72,8 +72,8 @@ class CaptionRequest(msgspec.Struct, frozen=True, kw_only=True):
 def frame_policy(options: DecodeOptions) -> dict[str, Any]:
     """The fields of `options` that decide which pixels come out (not how fast, where or by which backend)."""
     how = {
-        "backend", "num_ffmpeg_threads", "seek_mode", "hw_decoders", "pool_size", "device", "timeout_s", "span",
-        "max_source_bytes", "max_source_pixels", "max_source_frames", "max_output_bytes",
+        "backend", "num_ffmpeg_threads", "seek_mode", "hw_decoders", "pool_size", "prefer", "device", "timeout_s",
+        "span", "max_source_bytes", "max_source_pixels", "max_source_frames", "max_output_bytes",
     }  # fmt: skip
     return {k: v for k, v in msgspec.structs.asdict(options).items() if k not in how}
 

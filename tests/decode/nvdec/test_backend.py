@@ -16,14 +16,15 @@ from framefleet.media.source import VideoSource
 
 TAKEN = [
     "base.mp4", "vfr_phone.mp4", "long_gop.mp4", "editlist_cut.mp4", "neg_pts_editlist.mp4", "open_gop.mp4",
-    "hevc_open_gop.mp4", "hevc_gop3_161.mp4", "intra_refresh.mp4", "rot90.mp4", "hflip_matrix.mp4", "av1.mp4",
-    "no_nbframes.webm", "start_at_5s.mkv", "fragmented.mp4", "slowmo_240fps.mp4", "cover_art_first.mp4",
+    "hevc_open_gop.mp4", "hevc_gop3_161.mp4", "intra_refresh.mp4", "rot90.mp4", "hflip_matrix.mp4",
+    "start_at_5s.mkv", "fragmented.mp4", "slowmo_240fps.mp4", "cover_art_first.mp4",
     "same_coded_1280x532.mp4", "same_coded_1280x530.mp4",
 ]  # fmt: skip
 REFUSED = {
     "h264_hi10.mp4": "H.264", "h264_yuv444.mp4": "H.264", "prores_422_10.mov": "prores", "hdr_pq_bt2020.mp4": "HDR",
     "missing_pts_bframes.avi": "decoded", "raw_elementary.h264": "packets", "h264_5120x2880.mp4": "maximum",
-    "interlaced_tff.mp4": "interlaced", "hevc_main10.mp4": "10 bit", "vp9_alpha.webm": "alpha",
+    "interlaced_tff.mp4": "interlaced", "hevc_main10.mp4": "10 bit", "vp9_alpha.webm": "vp9", "av1.mp4": "av1",
+    "no_nbframes.webm": "seen right", "mpeg2.mpg": "mpeg2video",
 }  # fmt: skip
 
 
@@ -48,7 +49,7 @@ def planned(path, **asked):
     return clip, plan_decode(clip.index, targets, width, height), options
 
 
-@pytest.mark.parametrize("prefer", ["throughput", "latency"])
+@pytest.mark.parametrize("prefer", ["auto", "latency", "throughput"])
 @pytest.mark.parametrize("name", TAKEN)
 def test_same_frames_as_pyav(corpus, backend, name, prefer):
     clip, plan, options = planned(corpus / name, prefer=prefer)

@@ -1,6 +1,8 @@
 """Kept decoders: reused by kind, bounded in number and bytes, closed after a failure."""
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -129,3 +131,33 @@ def test_many_threads_many_kinds(decoders):
     pool.close()
     assert decoders.open_now == 0
     assert budget.held_bytes == 0
+
+
+def test_a_lane_is_handed_to_who_waits_for_its_bytes(decoders):
+    """A budget of two decoders, eight clips at a time: nobody opens a decoder while one of the kind comes free."""
+    made = []
+    budget = MemoryBudget(2 * HD.lane_bytes(), name="NVDEC memory")
+    pool = LanePool(lambda kind: made.append(kind) or decoders(kind), budget, 8)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: use_for_a_moment(pool, HD), range(64)))
+    assert len(made) == 2
+    assert budget.stats.peak_held_bytes <= budget.total_bytes
+    pool.close()
+    assert (decoders.open_now, budget.held_bytes, budget.num_waiting) == (0, 0, 0)
+
+
+def test_clips_of_many_kinds_all_get_their_turn(decoders):
+    budget = MemoryBudget(UHD.lane_bytes() + SD.lane_bytes(), name="NVDEC memory")
+    pool = LanePool(decoders, budget, 6)
+    with ThreadPoolExecutor(6) as threads:
+        kinds = list(threads.map(lambda n: use_for_a_moment(pool, (HD, SD, UHD)[n % 3]).kind, range(90)))
+    assert kinds == [HD, SD, UHD] * 30
+    assert budget.stats.peak_held_bytes <= budget.total_bytes
+    pool.close()
+    assert (decoders.open_now, budget.held_bytes) == (0, 0)
+
+
+def use_for_a_moment(pool, kind):
+    with pool.lane(kind, 30) as lane:
+        time.sleep(0.002)
+        return lane.decoder

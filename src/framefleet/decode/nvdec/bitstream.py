@@ -20,9 +20,7 @@ class PacketShaper:
             self._length_size, self.parameter_sets = _avcc(extradata)
         elif codec == "hevc" and extradata[:1] == b"\x01":
             self._length_size, self.parameter_sets = _hvcc(extradata)
-        elif codec == "av1":
-            self.parameter_sets = extradata[4:] if extradata[:1] == b"\x81" else b""
-        elif codec != "vp9":
+        else:
             self.parameter_sets = extradata
 
     def shape(self, payload: bytes, *, is_first: bool) -> bytes:

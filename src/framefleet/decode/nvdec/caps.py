@@ -7,10 +7,9 @@ from typing import Any
 
 from framefleet.media.info import StreamInfo
 
-CODECS = {
-    "h264": "H264", "hevc": "HEVC", "av1": "AV1", "vp9": "VP9", "vp8": "VP8", "mpeg2video": "MPEG2",
-}  # fmt: skip
-"""FFmpeg's codec name -> the driver's. MPEG-4 part 2 and VC-1 are left to the CPU: their packets carry no
+CODECS = {"h264": "H264", "hevc": "HEVC"}
+"""FFmpeg's codec name -> the driver's: those whose frames were seen to be the CPU's on a card (tests/gpu). VP9 fed so
+came out under wrong names on an H200; AV1, VP8 and MPEG-2 were not seen there. MPEG-4 part 2 and VC-1 packets carry no
 unambiguous picture boundaries once demuxed."""
 
 _CHROMA = {"4:2:0": "420", "4:4:4": "444"}
@@ -62,7 +61,8 @@ def query_caps(nvc: Any, gpu: int, codec: str, chroma: str, bit_depth: int) -> N
 def refuse_stream(info: StreamInfo) -> str | None:
     """Why this stream is not for NVDEC whatever the card, or None."""
     reasons = {
-        f"codec {info.codec} is not one that NVDEC backends feed": info.codec not in CODECS,
+        f"codec {info.codec} is decoded on the CPU: only {' and '.join(CODECS)} were seen right on NVDEC": info.codec
+        not in CODECS,
         f"chroma {info.chroma} is not output by NVDEC as planes we convert": info.chroma not in _CHROMA,
         f"H.264 {info.profile} is not decoded by NVDEC": info.codec == "h264"
         and (info.bit_depth > 8 or info.chroma != "4:2:0" or info.profile not in _H264_PROFILES_8_BIT_420),

@@ -21,8 +21,6 @@ from framefleet.errors import DecodeError, DeviceError
 from framefleet.media.info import StreamInfo
 
 _ENGINES = 7
-_SOFTWARE_DECODERS = {"av1": "libdav1d"}
-"""Where FFmpeg's decoder of the codec's own name needs a GPU."""
 
 
 class FakeNvdecDevice:
@@ -64,7 +62,7 @@ class FakeDecoder:
 
     def __init__(self, device: FakeNvdecDevice, kind: LaneKind) -> None:
         self._device = device
-        self._context = av.CodecContext.create(_SOFTWARE_DECODERS.get(kind.codec, kind.codec), "r")
+        self._context = av.CodecContext.create(kind.codec, "r")
         self._context.thread_count = 1
         self._stamps: list[int] = []
         self._num_out = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,9 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from framefleet.errors import BudgetTimeout
 from framefleet.media.info import StreamInfo
 from framefleet.units import MIB
-from framefleet.vram.budget import Lease, MemoryBudget
+from framefleet.vram.budget import Lease, LeaseRequest, MemoryBudget
 
 HELD_PICTURES = 20
 SESSION_BYTES = 16 * MIB
@@ -88,6 +90,48 @@ class Lane:
         self.lease.release()
 
 
+class _Waiter:
+    """Waits for bytes to make a lane of, or for a lane: making one anew for every clip would cost 70 ms each."""
+
+    def __init__(self, kind: LaneKind, request: LeaseRequest) -> None:
+        self.kind = kind
+        self.came: Future[Lane | Lease] = Future()
+        self._request = request
+        request.granted.add_done_callback(self._granted)
+
+    def _granted(self, granted: Future[Lease]) -> None:
+        if not granted.cancelled() and not self._take(lease := granted.result()):
+            lease.release()
+
+    def offer(self, lane: Lane) -> bool:
+        """Whether the lane is taken."""
+        if not self._take(lane):
+            return False
+        self._request.withdraw()
+        return True
+
+    def wait(self, timeout_s: float) -> Lane | Lease:
+        """What came first. Raises BudgetTimeout."""
+        try:
+            return self.came.result(timeout_s)
+        except TimeoutError:
+            if not self.came.cancel():  # it came at the last moment
+                return self.came.result()
+            self._request.withdraw()
+            raise BudgetTimeout(
+                "no NVDEC decoder came free in time",
+                given=f"{self.kind} after {timeout_s:g} s",
+                remedy="a larger budget, or fewer clips at once",
+            ) from None
+
+    def _take(self, thing: Lane | Lease) -> bool:
+        try:
+            self.came.set_result(thing)
+        except InvalidStateError:
+            return False
+        return True
+
+
 class LanePool:
     """At most `max_lanes` decoders within `budget`. Waiting, for a place or for bytes, is first come first served."""
 
@@ -103,6 +147,7 @@ class LanePool:
         self._places = MemoryBudget(max_lanes, name="NVDEC decoders")
         self._clips_per_lane = clips_per_lane
         self._idle: list[Lane] = []
+        self._waiting: list[_Waiter] = []
         self._lock = threading.Lock()
 
     @property
@@ -139,15 +184,24 @@ class LanePool:
             return lane
 
     def _new(self, kind: LaneKind, timeout_s: float) -> Lane:
-        request = self._budget.request(kind.lane_bytes())
-        while not request.granted.done() and (lane := self._longest_idle()) is not None:
-            lane.close()
-        self._make_room()
-        lease = request.wait(timeout_s)
+        """A lane made of fresh bytes, or one of this kind that another clip leaves meanwhile."""
+        waiter = _Waiter(kind, self._budget.request(kind.lane_bytes()))
+        with self._lock:
+            self._waiting.append(waiter)
         try:
-            return Lane(kind, self._make_decoder(kind), lease)
+            while not waiter.came.done() and (lane := self._longest_idle()) is not None:
+                lane.close()
+            self._make_room()
+            came = waiter.wait(timeout_s)
+        finally:
+            with self._lock:
+                self._waiting.remove(waiter)
+        if isinstance(came, Lane):
+            return came
+        try:
+            return Lane(kind, self._make_decoder(kind), came)
         except BaseException:
-            lease.release()
+            came.release()
             raise
 
     def _make_room(self) -> None:
@@ -157,11 +211,16 @@ class LanePool:
 
     def _keep(self, lane: Lane) -> None:
         lane.num_clips += 1
-        if lane.num_clips >= self._clips_per_lane or self._budget.num_waiting:
+        if lane.num_clips >= self._clips_per_lane:
             lane.close()
             return
         with self._lock:
-            self._idle.append(lane)
+            first = next((waiter for waiter in self._waiting if not waiter.came.done()), None)
+            if first is None:
+                self._idle.append(lane)
+                return
+        if first.kind != lane.kind or not first.offer(lane):
+            lane.close()  # its bytes are what the first one waits for
 
     def _longest_idle(self) -> Lane | None:
         with self._lock:

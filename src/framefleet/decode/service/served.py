@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import msgspec
+
 from framefleet.decode.choose import AUTO
 from framefleet.decode.decoder import DecodedFrames
 from framefleet.decode.options import DecodeOptions
@@ -16,7 +18,7 @@ from framefleet.media.source import VideoSource
 _SLOTS_PER_WORKER = 2
 """A worker's next clip stands ready in the pool; the others wait where clients take turns."""
 _NVDEC_SLOTS = 48
-"""Clips that NVDEC's kept decoders (21 on seven engines) work on, and packets packed ahead for them."""
+"""Clips that NVDEC's kept decoders (10 on seven engines) work on, and packets packed ahead for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,10 @@ class ServedSilicon:
         return options.backend != self._nvdec.name and (is_suspect or options.backend != AUTO)
 
     async def decode(self, source: VideoSource, options: DecodeOptions, *, is_suspect: bool) -> DecodedFrames:
-        """Where it is done first."""
+        """Where it is done first. How many decoders there are is the service's affair, not a client's."""
         if self.isolates(options, is_suspect=is_suspect):
             return await self._on_cpu.decode(source, options, is_suspect=is_suspect)
-        frames = await self._reader.decode(source, options)
+        frames = await self._reader.decode(source, msgspec.structs.replace(options, hw_decoders=None))
         if frames.stats.backend == self._nvdec.name:
             self._nvdec_busy_s += frames.stats.seconds.get("decode", 0.0)
         return frames
