@@ -31,8 +31,9 @@ from framefleet.engine.embedded.frame_policy import frame_policy_for
 ARMS = "vllm_opencv,ours"
 NUM_CLIPS = 4
 """Of the copies; no two requests are alike all the same."""
-BESIDE_LOAD_S = 45
-"""Of one diagnosis: preparing its clips, and letting the last requests of each load end."""
+BESIDE_LOAD_S, LONGER = 25, 1.5
+"""Preparing clips; and by how much longer loads take than asked, for their last requests."""
+LEAST_S = 20
 
 
 async def act(asked: argparse.Namespace, lanes: list[Lane], clock: Clock) -> None:
@@ -45,8 +46,8 @@ async def act(asked: argparse.Namespace, lanes: list[Lane], clock: Clock) -> Non
     await lane.until_up(asked.up_s)
     up = [arm for arm in arms if arm.kind in lane.servers]
     for number, arm in enumerate(up):
-        time_limit_s = min(asked.load_s, (clock.left_s - BESIDE_LOAD_S * (len(up) - number)) / (len(up) - number))
-        if time_limit_s < 20:
+        time_limit_s = min(asked.load_s, (clock.left_s / (len(up) - number) - BESIDE_LOAD_S) / LONGER)
+        if time_limit_s < LEAST_S:
             clock.say(f"{arm.name}: no time left")
             continue
         settings = settings_of(asked, lane, arm, [str(path) for path in made["as_is"]], time_limit_s)
@@ -84,8 +85,8 @@ def tell(arm: ServedArm, found: Diagnosis, clock: Clock) -> None:
 
 def main() -> int:
     asked = parser(__doc__)
-    asked.add_argument("--load-s", type=float, default=75, help="of one diagnosis")
-    asked.set_defaults(arms=ARMS)
+    asked.add_argument("--load-s", type=float, default=110, help="of one diagnosis")
+    asked.set_defaults(arms=ARMS, in_flight=10, max_tokens=64)
     return run_within(asked.parse_args(), act)
 
 
