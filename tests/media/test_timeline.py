@@ -188,3 +188,21 @@ def test_every_packet_has_a_place_and_what_came_keeps_its_order(is_b, data):
     order = with_lost(list(came), is_b)
     assert sorted(order) == list(range(len(is_b)))
     assert [n for n in order if n in set(came)] == list(came)
+
+
+def test_missing_decode_times_at_the_start_are_no_reset():
+    """Matroska leaves them out for the packets that a long reordering delays; pts run ahead of dts by as much."""
+    pts, dts = [0, 1700, 800, 400, 1000, 1200], [NO_PTS, NO_PTS, NO_PTS, 0, 100, 200]
+    assert find_epochs(table_of(pts, dts), Fraction(1, 1000), is_live_format=False).starts == ()
+
+
+def test_a_clock_beyond_belief_is_set_to_zero():
+    far = 2**58
+    pts = [far, far + 1, far + 2, 3, 4]
+    epochs = find_epochs(table_of(pts, pts), Fraction(1, 30), is_live_format=False)
+    assert epochs.starts == (3,)
+    assert (np.array(pts) + epochs.shift).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_gap_before_an_open_start_costs_its_leading_pictures():
+    assert broken([KEY, P, KEY | GAP, B, B, P], [0, 3, 9, 7, 8, 10]) == [3, 4]
