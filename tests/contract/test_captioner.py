@@ -61,7 +61,8 @@ def asked(engine, number=0, **more):
 
 
 def test_every_built_in_engine_is_in_this_suite():
-    assert set(ENGINES.names()) == {"fake", "embedded", "openai_http"}
+    """`fleet` is `openai_http` in front of replicas that it starts: tests/serve/test_fleet_engine.py."""
+    assert set(ENGINES.names()) - {"fleet"} == {"fake", "embedded", "openai_http"}
 
 
 def test_a_record_says_what_was_asked_seen_and_answered(engine, runner):
