@@ -66,6 +66,13 @@ def test_taking_over_is_for_the_processors_whose_rule_is_known(make_vllm, monkey
     assert set(vllm.registry.processor2backend.values()) == {"framefleet"}
 
 
+def test_a_vllm_without_the_known_seam_keeps_its_own_patchify_and_says_so(make_vllm, monkeypatch, caplog):
+    make_vllm()
+    monkeypatch.setenv("FRAMEFLEET_FAST_PATCHIFY", "1")
+    register()
+    assert "no faster patchify" in caplog.text
+
+
 def test_taking_over_for_a_model_that_is_not_there_stops_the_server_at_its_start(make_vllm, monkeypatch, tmp_path):
     make_vllm()
     monkeypatch.setenv("FRAMEFLEET_TAKE_OVER", "1")

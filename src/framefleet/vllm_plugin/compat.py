@@ -51,8 +51,8 @@ def register_in_vllm(environ: Mapping[str, str] = os.environ) -> None:
 
 def _speed_up() -> None:
     try:
+        from vllm.multimodal.processing.context import InputProcessingContext  # isort: skip - the quicker to fail
         from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
-        from vllm.multimodal.processing.context import InputProcessingContext
     except ImportError as error:
         log.warning("framefleet: no faster patchify: %s", error)
         return
