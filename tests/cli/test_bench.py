@@ -82,3 +82,13 @@ def test_diagnose_without_a_server(tmp_path, capsys):
 def test_tune_without_a_fleet(tmp_path, capsys):
     assert run(["tune", CLIP, "--folder", str(tmp_path), "--report", str(tmp_path / "t")]) == 5
     assert "fleet" in capsys.readouterr().err
+
+
+def test_a_file_of_settings_holds_where_nothing_is_said(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "s.toml"
+    file.write_text("[plan]\ngpus_per_machine = 2\ntokens = 10\n")
+    monkeypatch.setenv("FRAMEFLEET_CONFIG", str(file))
+    assert run(["bench", "plan", "--clips", "10", "--rate", "1", "--tokens", "20", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["plans"][0]["gpus"] == 2
+    assert found["store_bytes"] == 10 * (1500 + 20 * 4.5)

@@ -73,11 +73,19 @@ class _Heard:
     def __init__(self) -> None:
         self.started_s = time.perf_counter()
         self.first_s: float | None = None
+        self._first_piece_s: float | None = None
+        """Stands for the first text where none comes: tokens need not be text."""
         self.status = 0
         self.error = ""
         self.text: list[str] = []
         self.usage = _Usage()
         self._rest = b""
+
+    @property
+    def ttft_s(self) -> float | None:
+        """None where nothing came."""
+        came_s = self.first_s or self._first_piece_s
+        return None if came_s is None else came_s - self.started_s
 
     async def answer(self, response: aiohttp.ClientResponse) -> None:
         self.status = response.status
@@ -100,6 +108,7 @@ class _Heard:
         if event.usage is not None:
             self.usage = event.usage
         for choice in event.choices:
+            self._first_piece_s = self._first_piece_s or time.perf_counter()
             if text := choice.delta.content or choice.delta.reasoning_content:
                 if self.first_s is None:
                     self.first_s = time.perf_counter()
@@ -147,7 +156,7 @@ def _measured(heard: _Heard, clip: LoadClip, sent_bytes: int, began_s: float) ->
         clip=clip.digest,
         total_s=time.perf_counter() - heard.started_s,
         started_s=heard.started_s - began_s,
-        ttft_s=None if heard.first_s is None else heard.first_s - heard.started_s,
+        ttft_s=heard.ttft_s,
         status=heard.status,
         prompt_tokens=tokens,
         output_tokens=heard.usage.completion_tokens,

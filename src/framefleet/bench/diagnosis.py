@@ -52,7 +52,7 @@ VLLM_MEDIA_THREADS = 8
 class DiagnoseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is diagnosed, and how long it may take."""
 
-    endpoint: str
+    endpoint: str = "http://127.0.0.1:8080"
     """Base URL of the server or the proxy."""
     inputs: tuple[str, ...]
     """Files, folders, patterns: the user's own clips."""

@@ -10,7 +10,7 @@ import typer
 
 from framefleet.cli.diagnose import ApiKey, Inputs, MaxClips, MaxTokens, Prompt, Send
 from framefleet.cli.exits import ExitCode
-from framefleet.cli.options import Json, parse_counts
+from framefleet.cli.options import Json, only_told, parse_counts, parse_rates
 from framefleet.cli.render import note, show, show_facts, show_json
 from framefleet.errors import ConfigError
 from framefleet.units import format_bytes, parse_bytes, parse_duration_s, parse_share
@@ -40,6 +40,7 @@ Log = Annotated[str, typer.Argument(metavar="LOG[:ARM]", help="A recording of tr
 
 @bench.command()
 def run(
+    context: typer.Context,
     inputs: Inputs,
     arm: Arms,
     prompt: Prompt = "general",
@@ -74,7 +75,8 @@ def run(
         "smallest_effect": parse_share(smallest_effect), "max_clips": max_clips, "api_key": api_key,
         "captions_may_differ": captions_may_differ,
     }  # fmt: skip
-    settings = resolve(ContestSettings, "bench", flags=flags).value
+    told = only_told(context, flags, arms="arm", trial_s="trial", time_limit_s="time")
+    settings = resolve(ContestSettings, "bench", flags=told).value
     found = asyncio.run(run_contest(settings, report, on_step=note))
     paths = write_report(contest_report(found), report, found)
     _tell(found, [sentence(one) for one in found.compared], as_json=as_json, page=paths["html"])
@@ -104,6 +106,7 @@ def compare(
 
 @bench.command()
 def plan(
+    context: typer.Context,
     clips: Annotated[int, typer.Option(min=1, help="In the collection.")],
     rate: Annotated[str, typer.Option(metavar="R[,LOW,HIGH]", help="Requests/s of one GPU, and its interval.")],
     windows: Annotated[float, typer.Option(min=0.001, help="Requests for each clip.")] = 1.0,
@@ -123,14 +126,18 @@ def plan(
     from framefleet.bench.plan import PlanSettings, plan_collection
     from framefleet.config import resolve
 
-    estimate, low, high = _rates(rate)
+    estimate, low, high = parse_rates(rate)
     flags = {
         "clips": clips, "windows_per_clip": windows, "tokens": tokens, "rate_per_s": estimate, "rate_low_per_s": low,
         "rate_high_per_s": high, "measured_tokens": measured_tokens, "gpus_per_machine": gpus, "machines": machines,
         "cores_per_gpu": cores_per_gpu, "clip_bytes": float(parse_bytes(clip_size)), "price_per_gpu_hour": price,
         "unlike": parse_share(unlike),
     }  # fmt: skip
-    found = plan_collection(resolve(PlanSettings, "plan", flags=flags).value)
+    names = {"windows_per_clip": "windows", "gpus_per_machine": "gpus", "clip_bytes": "clip_size"}
+    names |= {"price_per_gpu_hour": "price"} | dict.fromkeys(
+        ("rate_per_s", "rate_low_per_s", "rate_high_per_s"), "rate"
+    )
+    found = plan_collection(resolve(PlanSettings, "plan", flags=only_told(context, flags, **names)).value)
     show_json(found) if as_json else _show_plan(found)
     return ExitCode.OK
 
@@ -156,16 +163,6 @@ def _show_plan(found: Any) -> None:
 
 def _range(interval: Any, form: str) -> str:
     return f"{interval.estimate:{form}} ({interval.low:{form}} to {interval.high:{form}})"
-
-
-def _rates(text: str) -> tuple[float, float | None, float | None]:
-    try:
-        values = [float(word) for word in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) not in (1, 3):
-        raise ConfigError("not a rate", given=repr(text), allowed="R or R,LOW,HIGH, in requests/s")
-    return (values[0], None, None) if len(values) == 1 else (values[0], values[1], values[2])
 
 
 def _arm(text: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from framefleet.cli.exits import ExitCode
-from framefleet.cli.options import Json, parse_json
+from framefleet.cli.options import Json, only_told, parse_json
 from framefleet.cli.render import note, show, show_json, show_table
 from framefleet.units import parse_duration_s
 
@@ -48,6 +48,7 @@ ReportDir = Annotated[Path, typer.Option("--report", metavar="DIR", help="Where 
 
 
 def diagnose(
+    context: typer.Context,
     inputs: Inputs,
     endpoint: Endpoint = "http://127.0.0.1:8080",
     engine_url: Engines = None,
@@ -83,7 +84,8 @@ def diagnose(
         "api_key": api_key, "prompt": prompt, "send": send, "max_tokens": max_tokens, "concurrency": concurrency,
         "time_limit_s": parse_duration_s(time), "max_clips": max_clips, "decode_lanes": decode_lanes, "gpus": gpu,
     }  # fmt: skip
-    settings = resolve(DiagnoseSettings, "diagnose", flags=flags).value
+    told = only_told(context, flags, engines="engine_url", time_limit_s="time", gpus="gpu")
+    settings = resolve(DiagnoseSettings, "diagnose", flags=told).value
     found = run_diagnosis(settings, report, on_step=note)
     paths = write_report(diagnosis_report(found, read_log(Path(found.log))[1]), report, found)
     if as_json:

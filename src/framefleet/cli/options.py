@@ -43,6 +43,17 @@ def log_requests(*, is_quiet: bool) -> None:
     logging.getLogger("framefleet.serve.requests").setLevel(logging.WARNING if is_quiet else logging.INFO)
 
 
+def only_told(context: typer.Context, flags: dict[str, Any], **options: str) -> dict[str, Any]:
+    """The flags whose options were given on the command line or in their own variable: all others may come from a
+    file of settings. `options`: setting -> option, where the two have different names."""
+
+    def is_told(setting: str) -> bool:
+        source = context.get_parameter_source(options.get(setting, setting))
+        return source is not None and source.name != "DEFAULT"
+
+    return {setting: value for setting, value in flags.items() if is_told(setting)}
+
+
 def parse_json(text: str) -> dict[str, Any]:
     """A JSON object. Raises ConfigError."""
     try:
@@ -59,6 +70,17 @@ def parse_counts(text: str) -> tuple[int, ...]:
     if not all(word.isdecimal() and int(word) for word in text.split(",")):
         raise ConfigError("not counts", given=repr(text), allowed="numbers above 0, like 16 or 8,16,32")
     return tuple(int(word) for word in text.split(","))
+
+
+def parse_rates(text: str) -> tuple[float, float | None, float | None]:
+    """`12` or `12,11,13`: an estimate and the ends of its interval, where they are told. Raises ConfigError."""
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (1, 3):
+        raise ConfigError("not a rate", given=repr(text), allowed="R or R,LOW,HIGH, in requests/s")
+    return (values[0], None, None) if len(values) == 1 else (values[0], values[1], values[2])
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ import typer
 
 from framefleet.cli.diagnose import ApiKey, Inputs, MaxClips, Prompt, Send
 from framefleet.cli.exits import ExitCode
-from framefleet.cli.options import Folder, Json
+from framefleet.cli.options import Folder, Json, only_told
 from framefleet.cli.render import note, show, show_json
 from framefleet.errors import ConfigError
 from framefleet.units import parse_duration_s, parse_share
@@ -35,6 +35,7 @@ ReportDir = Annotated[Path, typer.Option("--report", metavar="DIR", help="Where 
 
 
 def tune(
+    context: typer.Context,
     inputs: Inputs,
     folder: Folder = None,
     ladder: Ladders = None,
@@ -67,7 +68,8 @@ def tune(
         "time_limit_s": parse_duration_s(time), "max_clips": max_clips, "api_key": api_key,
         "smallest_effect": parse_share(smallest_effect),
     }  # fmt: skip
-    settings = resolve(TuneSettings, "tune", flags=flags).value
+    told = only_told(context, flags, trial_s="trial", time_limit_s="time")
+    settings = resolve(TuneSettings, "tune", flags=told).value
     ladders = [parse_ladder(one) for one in ladder or []]
     found = run_tune(settings, FleetClient(folder), report, ladders=ladders, apply=apply, on_step=note)
     paths = write_report(tune_report(found), report, found)
