@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import framefleet
 from framefleet.decode import wire
 from framefleet.decode.options import DecodeOptions
+from framefleet.decode.service import __main__ as command_line
 from framefleet.decode.service.client import ServiceClient
 from framefleet.decode.service.process import DecodeServiceProcess, ServiceSettings
 from framefleet.decode.service.protocol import Ask, Started
@@ -179,6 +181,13 @@ def test_it_ends_with_a_parent_that_is_killed(tmp_path):
     parent.stdout.close()
     until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
     assert not (tmp_path / "s").exists()
+
+
+def test_a_gpu_that_is_not_there_is_said_at_the_start(monkeypatch):
+    monkeypatch.setattr(command_line, "nvdec_is_here", lambda: False)
+    asked = Namespace(gpu="0", cpu_workers=1, budget=MIB, gpu_budget=MIB)
+    with pytest.raises(ConfigError, match="no NVDEC"), command_line._opened(asked):
+        pass
 
 
 def test_a_socket_name_that_the_kernel_would_cut_is_refused(tmp_path):

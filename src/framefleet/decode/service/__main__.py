@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from framefleet.decode.backends.pynvvideocodec import DEFAULT_BUDGET_BYTES as DEFAULT_GPU_BUDGET_BYTES
-from framefleet.decode.backends.pynvvideocodec import PyNvVideoCodecBackend
+from framefleet.decode.backends.pynvvideocodec import PyNvVideoCodecBackend, visible_gpu
 from framefleet.decode.choose import nvdec_is_here
 from framefleet.decode.pool import DecodePool
 from framefleet.decode.service.client import ServiceClient
@@ -31,6 +31,7 @@ from framefleet.vram.budget import MemoryBudget
 DEFAULT_BUDGET_BYTES = 4 * GIB
 _BACKLOG = 1024
 _LOOK_S = 1.0
+_COMMONEST = ("h264", "4:2:0", 8)
 _LONGEST_PATH_BYTES = 100
 """`sun_path` has 108, and the name it is bound under first is a little longer."""
 
@@ -94,6 +95,7 @@ def _opened(asked: argparse.Namespace) -> Iterator[Served]:
             raise ConfigError(
                 "there is no NVDEC here", given=f"--gpu {asked.gpu}", remedy="without --gpu, or `framefleet doctor`"
             )
+        visible_gpu().caps(*_COMMONEST)  # its context, and an error now instead of every clip on the CPU
         nvdec = PyNvVideoCodecBackend(budget=MemoryBudget(asked.gpu_budget, name="NVDEC memory"))
         served = ServedSilicon(pool, nvdec)
         try:
