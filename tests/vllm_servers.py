@@ -82,6 +82,7 @@ def serving(settings: Path, folder: Path):
             except ProcessLookupError:
                 continue
         process.wait(10)
+        process.stdout.close()
 
 
 def read_object(lines) -> str:
