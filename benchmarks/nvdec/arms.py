@@ -99,11 +99,10 @@ def pynv_simple(_count: int) -> Callable[[], Worker]:
 class Ours:
     """framefleet's reader over a pool of workers and NVDEC, on an event loop of its own; frames end in host memory."""
 
-    def __init__(self, *, lanes: int = 0, cpu_decodes: int = 0, budget_gib: float = 4, size=SIZE) -> None:
+    def __init__(self, *, lanes: int = 0, with_cpu: bool = False, budget_gib: float = 4, size=SIZE) -> None:
         from framefleet.decode.backends.pynvvideocodec import PyNvVideoCodecBackend
         from framefleet.decode.options import DecodeOptions
         from framefleet.decode.pool import DecodePool
-        from framefleet.decode.silicon import SiliconReader
         from framefleet.units import GIB
         from framefleet.vram.budget import MemoryBudget
 
@@ -115,12 +114,17 @@ class Ours:
         self.pool.open()
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
-        self.reader = self._on_loop(self._make(SiliconReader, cpu_decodes))
+        self.reader = self._on_loop(self._make(with_cpu=with_cpu))
         self.waits, self.totals = [], []
         self.done = self.reader.load.done
 
-    async def _make(self, reader, cpu_decodes: int):
-        return reader(self.pool, self.nvdec, cpu_decodes=cpu_decodes)
+    async def _make(self, *, with_cpu: bool):
+        from framefleet.decode.silicon import SiliconReader, leftover_pool
+
+        self.leftover = leftover_pool(self.pool)
+        reader = SiliconReader(self.pool, self.nvdec, self.leftover.__enter__() if with_cpu else None)
+        reader.cpu.places = reader.cpu.places if with_cpu else 0
+        return reader
 
     def _on_loop(self, work):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
@@ -173,7 +177,7 @@ ARMS = {
     "ours_nvdec_7": Arm("threads", ours(lanes=7), IN_FLIGHT),
     "ours_nvdec": Arm("threads", ours(), IN_FLIGHT),
     "ours_nvdec_14": Arm("threads", ours(lanes=14), IN_FLIGHT),
-    "ours_both": Arm("threads", ours(cpu_decodes=CORES * 5 // 8), IN_FLIGHT),
+    "ours_both": Arm("threads", ours(with_cpu=True), IN_FLIGHT),
     "ours_full_size": Arm("threads", ours(size=None), IN_FLIGHT),
     **{f"ours_budget_{g}": Arm("threads", ours(budget_gib=g), IN_FLIGHT) for g in LADDER_GIB},
 }

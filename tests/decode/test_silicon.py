@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import threading
 
 import numpy as np
@@ -12,7 +13,7 @@ from framefleet.decode.backends.pynvvideocodec import PyNvVideoCodecBackend
 from framefleet.decode.nvdec.fake import FakeNvdecDevice
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.pool import DecodePool
-from framefleet.decode.silicon import SiliconReader
+from framefleet.decode.silicon import SiliconReader, leftover_pool
 from framefleet.errors import DecodeError, SourceUnsupported
 
 OPTIONS = DecodeOptions(num_frames=8)
@@ -47,7 +48,7 @@ def read(reader, *clips, options=OPTIONS):
 
 
 def test_same_frames_whichever_silicon(corpus, pool, nvdec):
-    reader = SiliconReader(pool, nvdec, cpu_decodes=1)
+    reader = SiliconReader(pool, nvdec)
     frames = read(reader, *[corpus / "base.mp4"] * 12)
     expected = framefleet.decode(str(corpus / "base.mp4"), num_frames=8)
     for got in frames:
@@ -59,7 +60,7 @@ def test_same_frames_whichever_silicon(corpus, pool, nvdec):
 
 
 def test_a_cpu_that_is_free_takes_what_would_wait(corpus, pool, nvdec):
-    reader = SiliconReader(pool, nvdec, cpu_decodes=1)
+    reader = SiliconReader(pool, nvdec)
     reader.gpu.note("h264", 1.0, 1.0)  # so slow that its queue is never worth waiting in
     (frames,) = read(reader, corpus / "base.mp4")
     assert frames.stats.backend == "pyav"
@@ -115,7 +116,7 @@ def test_a_hung_gpu_is_left_behind_and_not_asked_again(corpus, pool, nvdec, monk
             raise DecodeError("too late")
 
     monkeypatch.setattr("framefleet.decode.silicon._GRACE_S", -600.0)  # less the wait for a decoder
-    reader = SiliconReader(pool, Hangs(), cpu_decodes=1)
+    reader = SiliconReader(pool, Hangs())
     options = DecodeOptions(num_frames=8, timeout_s=1.0)
     frames = read(reader, *[corpus / "base.mp4"] * 2, options=options)
     hanging.set()
@@ -134,3 +135,14 @@ def test_frames_count_as_in_flight_until_they_are_dropped(corpus, pool, nvdec):
     del view
     gc.collect()
     assert reader._room.held_bytes == 0
+
+
+def test_a_nicer_pool_decodes_what_nvdec_does_not(corpus, pool, nvdec):
+    with leftover_pool(pool) as cpu_pool:
+        reader = SiliconReader(pool, nvdec, cpu_pool)
+        reader.gpu.note("h264", 1.0, 1.0)
+        (frames,) = read(reader, corpus / "base.mp4")
+        worker = cpu_pool._attendants[0].worker or cpu_pool._attendants[1].worker
+        assert os.getpriority(os.PRIO_PROCESS, worker.pid) == os.getpriority(os.PRIO_PROCESS, 0) + 10
+        assert cpu_pool.load.jobs_done == 1
+    assert frames.stats.backend == "pyav"

@@ -20,7 +20,7 @@ from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
 from framefleet.decode.pool import DecodePool
 from framefleet.decode.session import scan_timed
-from framefleet.decode.silicon import SiliconReader
+from framefleet.decode.silicon import SiliconReader, leftover_pool
 from framefleet.decode.targets import choose_targets, output_size
 from framefleet.errors import BudgetTooLarge
 from framefleet.media.source import VideoSource
@@ -176,8 +176,8 @@ def test_a_budget_below_one_decoder_is_refused_at_once(corpus):
 
 def test_both_kinds_of_silicon(corpus, backend):
     async def read():
-        with DecodePool(workers=4) as pool:
-            reader = SiliconReader(pool, backend, cpu_decodes=2)
+        with DecodePool(workers=4) as pool, leftover_pool(pool) as cpu_pool:
+            reader = SiliconReader(pool, backend, cpu_pool)
             names = ["base.mp4", "hevc_open_gop.mp4", "h264_hi10.mp4", "rot90.mp4"] * 8
             frames = await asyncio.gather(*(reader.decode(str(corpus / n), DecodeOptions(num_frames=8)) for n in names))
             reader.close()

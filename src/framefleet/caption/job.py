@@ -168,10 +168,11 @@ def reader_over(pool: DecodePool, backend: str, opened: AsyncExitStack) -> ClipR
     """
     if backend != "deepstream" and not nvdec_is_here():
         return pool
-    from framefleet.decode.silicon import SiliconReader
+    from framefleet.decode.silicon import SiliconReader, leftover_pool
 
     owner = BACKENDS.load("deepstream" if backend == "deepstream" else NVDEC)()
-    reader = SiliconReader(pool, owner)
+    cpu_pool = pool if owner.name == backend else opened.enter_context(leftover_pool(pool))
+    reader = SiliconReader(pool, owner, cpu_pool)
     opened.callback(reader.close)
     return reader
 

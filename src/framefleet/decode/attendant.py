@@ -208,7 +208,8 @@ class Attendant(threading.Thread):
         """The worker, or a new one. Raises DeviceError when none starts."""
         if self.worker is None:
             worker = WorkerProcess(
-                Setup(self._settings.tasks, self._settings.worker_bytes), num_threads=self._settings.threads
+                Setup(self._settings.tasks, self._settings.worker_bytes, self._settings.niceness),
+                num_threads=self._settings.threads,
             )
             worker.wait_ready(self._settings.start_timeout_s)
             self.worker = worker

@@ -79,6 +79,8 @@ class Setup(msgspec.Struct, tag="setup"):
     """Module the tasks are taken from."""
     memory_bytes: int | None
     """Private memory the worker may take besides the frames it was granted (RLIMIT_DATA)."""
+    niceness: int = 0
+    """Added to the process's own."""
 
 
 class Ready(msgspec.Struct, tag="ready"):

@@ -38,6 +38,8 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long a worker may take to load its libraries."""
     digest_timeout_s: PositiveSeconds = 600.0
     """Deadline of hashing one clip."""
+    niceness: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
+    """Added to the workers' niceness: with 10 they decode with what others leave of the cores."""
     tasks: str = "framefleet.decode.tasks"
     """Module the workers take their tasks from."""
 

@@ -1,12 +1,13 @@
 """Both kinds of silicon behind one door: each clip goes to NVDEC or to an idle CPU core, whichever is done first.
 
-    async with DecodePool() as pool:
-        reader = SiliconReader(pool, PyNvVideoCodecBackend())
+    with DecodePool() as pool, leftover_pool(pool) as cpu_pool:
+        reader = SiliconReader(pool, PyNvVideoCodecBackend(), cpu_pool)
         frames = await reader.decode(source, DecodeOptions(num_frames=16))
 
 Clips are scanned in the pool's workers; then their price is known (`DecodePlan.frames_walked` times the picture's
 size), and `pace` tells where they end first by what earlier clips took. For NVDEC a worker packs the plan's packets,
-so the process that owns the GPU opens no file. Some workers never decode: NVDEC must not wait for its packets.
+so the process that owns the GPU opens no file. Who decodes on the CPU should be another, nicer pool: NVDEC must not
+wait for its packets (benchmarks/nvdec).
 
 What NVDEC refuses, fails at or gives wrongly goes to the CPU, with the reason in `stats.refusals`.
 """
@@ -18,9 +19,9 @@ import dataclasses
 import time
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -42,6 +43,7 @@ from framefleet.vram.budget import MemoryBudget
 
 _GRACE_S = 10.0
 """Past a clip's deadline before NVDEC is taken to hang."""
+_LEFTOVER_NICENESS = 10
 _MOST_HUNG = 2
 """So many hung decodes and the GPU gets no more clips: only a new process brings it back."""
 
@@ -85,14 +87,17 @@ class SiliconLoad:
 class SiliconReader:
     """A ClipReader over an open DecodePool and, where there is one, NVDEC.
 
-    `cpu_decodes` of the pool's workers may decode at a time (by default five eighths of them, at least none); the
-    others scan and pack. Without `nvdec` everything goes to the pool.
+    `pool` scans and packs; `cpu_pool` decodes, by default the same one, of whose workers five eighths may then decode
+    at a time. Without `nvdec` everything goes to `pool`.
     """
 
-    def __init__(self, pool: DecodePool, nvdec: ParcelDecoder | None = None, *, cpu_decodes: int | None = None) -> None:
-        workers = pool.settings.num_workers
+    def __init__(
+        self, pool: DecodePool, nvdec: ParcelDecoder | None = None, cpu_pool: DecodePool | None = None
+    ) -> None:
         self._pool, self._nvdec = pool, nvdec
-        self.cpu = Silicon("cpu", workers * 5 // 8 if cpu_decodes is None else cpu_decodes)
+        self._cpu_pool = cpu_pool or pool
+        workers = self._cpu_pool.settings.num_workers
+        self.cpu = Silicon("cpu", workers * 5 // 8 if self._cpu_pool is pool else workers)
         self.gpu = Silicon("nvdec", 0)
         self._cpu_places = asyncio.Semaphore(max(self.cpu.places, 1))
         self._room = MemoryBudget(pool.settings.max_bytes_in_flight, name="room for NVDEC's frames in flight")
@@ -179,9 +184,10 @@ class SiliconReader:
     def _open(self, lanes: int) -> None:
         """Before the first clip: how many lanes there are is known only once a GPU was asked."""
         workers = self._pool.settings.num_workers
+        packers = workers if self._cpu_pool is not self._pool else workers - self.cpu.places
         self.gpu.places = lanes
         self._gpu_places = asyncio.Semaphore(lanes)
-        self._ahead = asyncio.Semaphore(lanes + max(2, workers - self.cpu.places))
+        self._ahead = asyncio.Semaphore(lanes + max(2, packers))
         self._threads = ThreadPoolExecutor(lanes + _MOST_HUNG, thread_name_prefix="nvdec")
 
     async def _on_cpu(
@@ -190,7 +196,7 @@ class SiliconReader:
         with _counted(self.cpu, pixels := _pixels(clip, plan)):
             async with self._cpu_places:
                 started_s = time.monotonic()
-                frames = await self._pool.decode(clip, _for_worker(options))
+                frames = await self._cpu_pool.decode(clip, _for_worker(options))
         seconds = frames.stats.seconds
         waited_s = seconds.get("queue", 0.0) + seconds.get("wait", 0.0)
         self.cpu.note(clip.info.codec, pixels, time.monotonic() - started_s - waited_s)
@@ -238,6 +244,13 @@ class SiliconReader:
         """Let the threads go. The pool and the backend belong to whoever opened them."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def leftover_pool(pool: DecodePool) -> Iterator[DecodePool]:
+    """An open pool like `pool` that decodes with what everybody else leaves of the cores."""
+    with DecodePool(msgspec.structs.replace(pool.settings, niceness=_LEFTOVER_NICENESS)) as nicer:
+        yield nicer
 
 
 class _counted:  # noqa: N801 - a context manager that reads as one

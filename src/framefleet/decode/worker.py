@@ -50,6 +50,7 @@ class _Worker:
     def serve(self) -> None:
         setup = self._receive()
         self._memory_bytes = setup.memory_bytes
+        os.nice(setup.niceness)
         tasks = import_module(setup.tasks)
         tasks.warm_up()
         gc.freeze()

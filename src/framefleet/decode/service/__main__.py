@@ -23,6 +23,7 @@ from framefleet.decode.pool import DecodePool
 from framefleet.decode.service.client import ServiceClient
 from framefleet.decode.service.served import Served, ServedPool, ServedSilicon
 from framefleet.decode.service.server import DecodeService
+from framefleet.decode.silicon import leftover_pool
 from framefleet.errors import ConfigError, FramefleetError, ServiceUnreachable
 from framefleet.telemetry import set_up_logging
 from framefleet.units import GIB, parse_bytes
@@ -97,12 +98,13 @@ def _opened(asked: argparse.Namespace) -> Iterator[Served]:
             )
         visible_gpu().caps(*_COMMONEST)  # its context, and an error now instead of every clip on the CPU
         nvdec = PyNvVideoCodecBackend(budget=MemoryBudget(asked.gpu_budget, name="NVDEC memory"))
-        served = ServedSilicon(pool, nvdec)
-        try:
-            yield served
-        finally:
-            served.close()
-            nvdec.close()
+        with leftover_pool(pool) as cpu_pool:
+            served = ServedSilicon(pool, nvdec, cpu_pool)
+            try:
+                yield served
+            finally:
+                served.close()
+                nvdec.close()
 
 
 async def _serve(served: Served, listener: socket.socket, asked: argparse.Namespace) -> None:

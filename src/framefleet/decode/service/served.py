@@ -93,10 +93,11 @@ class ServedPool:
 class ServedSilicon:
     """NVDEC and the idle CPU cores."""
 
-    def __init__(self, pool: DecodePool, nvdec: ParcelDecoder) -> None:
-        self._on_cpu = ServedPool(pool)
+    def __init__(self, pool: DecodePool, nvdec: ParcelDecoder, cpu_pool: DecodePool | None = None) -> None:
+        """As SiliconReader."""
+        self._on_cpu = ServedPool(cpu_pool or pool)
         self._nvdec = nvdec
-        self._reader = SiliconReader(pool, nvdec)
+        self._reader = SiliconReader(pool, nvdec, cpu_pool)
         self._nvdec_busy_s = 0.0
 
     @property
