@@ -38,7 +38,7 @@ def test_servers_against_each_other_and_their_recording(servers, tmp_path, capsy
 
 def test_several_numbers_in_flight_are_a_line_per_arm(servers, tmp_path, capsys):
     arms = ("--arm", f"quick={servers[0]}", "--arm", f"slow={servers[1]}")
-    run(["bench", "run", CLIP, *arms, *QUICK, "--concurrency", "1,4", "--report", str(tmp_path / "b")])
+    run(["bench", "run", CLIP, *arms, *QUICK, "--time", "1s", "--concurrency", "1,4", "--report", str(tmp_path / "b")])
     found = json.loads(capsys.readouterr().out)
     assert [one["second"].rsplit(":", 1)[1] for one in found["compared"]] == ["slow at 1", "slow at 4"]
     assert "against concurrency" in (tmp_path / "b" / "report.html").read_text()

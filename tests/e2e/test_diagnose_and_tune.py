@@ -51,6 +51,7 @@ class Fleet:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
+        self.process.stdout.close()
         assert self.process.wait(60) == 0
 
 
@@ -69,7 +70,7 @@ def fleet(tmp_path_factory):
 
 
 def test_diagnose_measures_every_stage_and_leaves_a_report(fleet, tmp_path):
-    asked = ("--endpoint", fleet.url, "--time", "10s", "--concurrency", 4, "--max-tokens", 8, "--prompt", "av")
+    asked = ("--endpoint", fleet.url, "--time", "5s", "--concurrency", 4, "--max-tokens", 8, "--prompt", "av")
     answer = run("diagnose", *CLIPS, *asked, "--max-clips", 3, "--report", tmp_path / "r", "--json")
     found = json.loads(answer.stdout)
     evidence = found["evidence"]
@@ -88,11 +89,11 @@ def test_diagnose_measures_every_stage_and_leaves_a_report(fleet, tmp_path):
 
 def test_tune_finds_the_knee_and_leaves_the_fleet_as_it_was(fleet, tmp_path):
     before = run("fleet", "status", "--folder", fleet.folder / "run", "--json").stdout
-    asked = ("--folder", fleet.folder / "run", "--ladder", "concurrency=1,2,4", "--most-in-flight", 4)
-    load = ("--trial", "1s", "--time", "6s", "--max-tokens", 4, "--prompt", "av", "--max-clips", 3)
+    asked = ("--folder", fleet.folder / "run", "--ladder", "concurrency=1,2", "--most-in-flight", 2)
+    load = ("--trial", "0.5s", "--time", "3s", "--max-tokens", 4, "--prompt", "av", "--max-clips", 3)
     answer = run("tune", *CLIPS, *asked, *load, "--report", tmp_path / "t", "--json")
     found = json.loads(answer.stdout)
-    assert found["chosen"]["concurrency"] in (1, 2, 4, 8)
+    assert found["chosen"]["concurrency"] in (1, 2, 4)
     assert found["points"]
     assert all(not point["failure"] for point in found["points"])
     assert "[fleet]" in (tmp_path / "t" / "fleet.toml").read_text()

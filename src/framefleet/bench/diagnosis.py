@@ -76,7 +76,7 @@ class DiagnoseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Of every answer; all are exactly so long."""
     concurrency: Annotated[int, Meta(ge=2)] = 16
     """Requests in flight."""
-    time_limit_s: Annotated[float, Meta(ge=10)] = 90.0
+    time_limit_s: Annotated[float, Meta(ge=1)] = 90.0
     """Of load; preparing the clips and letting the last requests end come on top."""
     max_clips: Annotated[int, Meta(ge=1)] = 16
     """Of the inputs, the first so many."""
