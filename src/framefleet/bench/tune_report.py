@@ -94,7 +94,7 @@ def _row(point: Point) -> list[str]:
     return [
         ", ".join(f"{name} {value}" for name, value in point.settings.items()),
         short(point.rate_per_s) if point.rate_per_s else "",
-        f"{short(interval.low)} to {short(interval.high)}" if interval else "",
+        f"{short(max(interval.low, 0))} to {short(interval.high)}" if interval else "",
         str(point.num_trials),
         short(point.p95_s) if point.p95_s else "",
         f"{point.error_share:.1%}" if point.error_share else "none",
