@@ -116,53 +116,43 @@ def arm_name(settings: ContestSettings, name: str, concurrency: int) -> str:
 def contest_report(found: Contest) -> Report:
     """Pure."""
     asked = found.settings
+    arms = [arm_name(asked, name, count) for count in asked.concurrency for name in asked.arms]
+    phases = {arm: phase_parts(trials_of(found.trials, arm)) for arm in arms}
+    times = chart(stacked_bars(phases, unit="s"), "Mean seconds of a request, by phase.")
+    last = [trials_of(found.trials, arm)[-1:] for arm in arms[-len(asked.arms) :]]
+    return Report(
+        title=" against ".join(asked.arms),
+        verdict=" ".join(sentence(one) for one in found.compared),
+        tone=_tone(found.compared),
+        advice=(f"It ended because {found.stopped}.",),
+        sections=(
+            _gains(found, arms),
+            Section(title="Where a request's time goes", blocks=(times,)),
+            *(over_time(trials[0]) for trials in last if trials and trials[0].series is not None),
+            Section(title="Trials", blocks=(trials_table(found.trials),)),
+            Section(title="What was run", blocks=(facts(_about(found)),)),
+        ),
+        raw_files=(Path(found.log).name, "report.json"),
+    )
+
+
+def _gains(found: Contest, arms: Sequence[str]) -> Section:
     gains = {
         one.second.rsplit(":", 1)[-1]: (c.gain.estimate, c.gain.low, c.gain.high)
         for one in found.compared
         if (c := one.comparison) is not None
     }
-    arms = [arm_name(asked, name, count) for count in asked.concurrency for name in asked.arms]
-    phases = {arm: phase_parts(trials_of(found.trials, arm)) for arm in arms}
-    last = [trials_of(found.trials, arm)[-1:] for arm in arms[-len(asked.arms) :]]
-    first = next(iter(asked.arms))
-    return Report(
-        title=f"{' against '.join(asked.arms)}",
-        verdict=" ".join(sentence(one) for one in found.compared),
-        tone=_tone(found.compared),
-        advice=(f"It ended because {found.stopped}.",),
-        sections=(
-            Section(
-                title=asked.metric,
-                blocks=(
-                    chart(interval_bars(gains), f"Against {first}, turned so that more is better; 95 % intervals."),
-                    *_against_concurrency(found),
-                    _arms_table(found, arms),
-                ),
-            ),
-            Section(
-                title="Where a request's time goes",
-                blocks=(chart(stacked_bars(phases, unit="s"), "Mean seconds of a request, by phase."),),
-            ),
-            *(over_time(trials[0]) for trials in last if trials and trials[0].series is not None),
-            Section(title="Trials", blocks=(trials_table(found.trials),)),
-            Section(
-                title="What was run",
-                blocks=(
-                    facts(
-                        {
-                            **asked.arms,
-                            "clips": ", ".join(asked.inputs),
-                            "in flight": ", ".join(map(str, asked.concurrency)),
-                            "tokens per answer": asked.max_tokens,
-                            "sent as": asked.send,
-                            **found.versions,
-                        }
-                    ),
-                ),
-            ),
-        ),
-        raw_files=(Path(found.log).name, "report.json"),
-    )
+    about = f"Against {next(iter(found.settings.arms))}, turned so that more is better; 95 % intervals."
+    blocks = (chart(interval_bars(gains), about), *_against_concurrency(found), _arms_table(found, arms))
+    return Section(title=found.settings.metric, blocks=blocks)
+
+
+def _about(found: Contest) -> dict[str, object]:
+    asked = found.settings
+    return {
+        **asked.arms, "clips": ", ".join(asked.inputs), "in flight": ", ".join(map(str, asked.concurrency)),
+        "tokens per answer": asked.max_tokens, "sent as": asked.send, **found.versions,
+    }  # fmt: skip
 
 
 def _compared(settings: ContestSettings, experiment: Experiment, log: TrialLog) -> Iterator[Compared]:
