@@ -189,6 +189,8 @@ class LanePool:
         with self._lock:
             self._waiting.append(waiter)
         try:
+            if (warm := self._warm(kind)) is not None:  # left by another clip since the caller looked
+                self._hand_on(warm)
             while not waiter.came.done() and (lane := self._longest_idle()) is not None:
                 lane.close()
             self._make_room()
@@ -214,13 +216,17 @@ class LanePool:
         if lane.num_clips >= self._clips_per_lane:
             lane.close()
             return
+        self._hand_on(lane)
+
+    def _hand_on(self, lane: Lane) -> None:
+        """To who waits first, if for this kind; else its bytes are. Without anybody waiting it is kept."""
         with self._lock:
             first = next((waiter for waiter in self._waiting if not waiter.came.done()), None)
             if first is None:
                 self._idle.append(lane)
                 return
         if first.kind != lane.kind or not first.offer(lane):
-            lane.close()  # its bytes are what the first one waits for
+            lane.close()
 
     def _longest_idle(self) -> Lane | None:
         with self._lock:
