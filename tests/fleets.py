@@ -99,4 +99,5 @@ def serving(folder, settings, *, environ=None):
                 assert processes_of(folder) == {}
         finally:
             process.kill()
+            process.stdout.close()
     assert "Traceback" not in (folder / "stderr").read_text()

@@ -135,6 +135,9 @@ def test_the_environment_of_a_process():
         [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, "FRAMEFLEET_TEST_MARK": "/s"}
     )
     try:
+        limit_s = time.monotonic() + 20
+        while not environment_of([child.pid], "FRAMEFLEET_TEST_MARK") and time.monotonic() < limit_s:
+            time.sleep(0.01)  # the kernel shows none until the new program is set up
         assert environment_of([child.pid, 2**22 + 1], "FRAMEFLEET_TEST_MARK") == ["/s"]
     finally:
         child.kill()

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from framefleet.errors import ConfigError, SourceUnsupported
@@ -127,6 +127,7 @@ def test_the_rule_itself_does_not_keep_what_it_chose_for_three_frames():
 
 
 @given(st.integers(240, 3840), st.integers(240, 2160), st.integers(2, 64))
+@example(2930, 240, 62)
 def test_kept_sizes_are_kept_by_the_processor(width, height, num_frames):
     once = kept_size(width, height, num_frames, **BUDGET)
     assert size_for_budget(*once, num_frames, **BUDGET) == once

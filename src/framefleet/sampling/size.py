@@ -136,16 +136,25 @@ def kept_size(
     Qwen3-VL's rule (transformers 5.24 `smart_resize`) counts the frames rounded to whole temporal patches when it
     looks whether they fit, and as they are when it shrinks them. Of 3, 7, 11 ... frames at the budget it therefore
     says "too large" of the very size it has chosen, and a processor that applies it again would resize a second time,
-    and to another shape. Such clips are sized as if they had one frame more.
+    and to another shape. Such clips are sized as if they had one frame more; where rounding undoes even that, the rule
+    is applied to its answer until that stays.
     """
     once = size_for_budget(width, height, num_frames, total_pixels=total_pixels, **budgets)
     if total_pixels is None or size_for_budget(*once, num_frames, total_pixels=total_pixels, **budgets) == once:
         return once
     smaller = max(total_pixels * num_frames // (num_frames + 1), budgets.get("min_total_pixels") or 1)
-    return size_for_budget(width, height, num_frames, total_pixels=smaller, **budgets)
+    size = size_for_budget(width, height, num_frames, total_pixels=smaller, **budgets)
+    for _ in range(_MOST_ROUNDS):
+        again = size_for_budget(*size, num_frames, total_pixels=total_pixels, **budgets)
+        if again == size:
+            break
+        size = again
+    return size
 
 
 _NO_LIMIT = 1 << 62
+_MOST_ROUNDS = 64
+"""Each round takes a step of `size_factor` off a side."""
 
 
 def _check_budgets(**low_and_high: int | None) -> None:
