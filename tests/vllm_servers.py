@@ -15,12 +15,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from framefleet.engine.embedded.checkpoint import BUNDLED
 
 ROOT = Path(__file__).parents[1]
 PYTHON = ROOT / os.environ.get("VLLM_VENV", ".venv-vllm") / "bin" / "python"
 FRAMEFLEET = str(Path(sys.executable).with_name("framefleet"))
 STOP_S = 60
+
+
+def require_vllm() -> None:
+    """Skip where there is no real vLLM; fail where `make test-vllm` says that there is to be one."""
+    if not PYTHON.exists():
+        is_required = os.environ.get("FRAMEFLEET_REQUIRE_VLLM") == "1"
+        (pytest.fail if is_required else pytest.skip)(f"no {PYTHON}; try: make vllm")
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from framefleet.decode.plan import DecodePlan
 from framefleet.decode.pool import DecodePool, Source
 from framefleet.decode.session import fetched, make_plan
 from framefleet.decode.tasks import PACKS_FOR
-from framefleet.errors import DecodeError, DecodeTimeout, DeviceError, FramefleetError, SourceUnsupported
+from framefleet.errors import DecodeError, DecodeTimeout, DeviceError, SourceUnsupported
 from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex
 from framefleet.media.info import StreamInfo
@@ -234,7 +234,7 @@ class SiliconReader:
         try:
             return await asyncio.wait_for(asyncio.shield(work), limit_s)
         except TimeoutError:
-            work.add_done_callback(_forget)
+            work.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody asks for it any more
             self._hung += 1
             raise DecodeTimeout(
                 "NVDEC did not come back", given=repr(parcel.clip.source.name), allowed=f"{options.timeout_s:g} s"
@@ -253,17 +253,14 @@ def leftover_pool(pool: DecodePool) -> Iterator[DecodePool]:
         yield nicer
 
 
-class _counted:  # noqa: N801 - a context manager that reads as one
+@contextmanager
+def _counted(kind: Silicon, pixels: float) -> Iterator[None]:
     """While the block lasts the clip counts as outstanding."""
-
-    def __init__(self, kind: Silicon, pixels: float) -> None:
-        self._kind, self._pixels = kind, pixels
-
-    def __enter__(self) -> None:
-        self._kind.begin(self._pixels)
-
-    def __exit__(self, *_: object) -> None:
-        self._kind.end(self._pixels)
+    kind.begin(pixels)
+    try:
+        yield
+    finally:
+        kind.end(pixels)
 
 
 def _pixels(clip: ScannedClip, plan: DecodePlan) -> float:
@@ -291,9 +288,3 @@ async def _local(source: Source | ScannedClip, options: DecodeOptions) -> AsyncI
         yield here
     finally:
         await asyncio.to_thread(fetching.__exit__, None, None, None)
-
-
-def _forget(work: asyncio.Future[DecodedFrames]) -> None:
-    """Of a result that comes after all, or an error: nobody asks any more."""
-    if not work.cancelled() and isinstance(work.exception(), FramefleetError):
-        return

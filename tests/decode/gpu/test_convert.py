@@ -1,11 +1,9 @@
 """The Triton pass itself, run by Triton's interpreter on the CPU; `make test-gpu` runs it on the card."""
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from kernel_checks import run_check
 
 pytest.importorskip("torch")
 
@@ -56,23 +54,12 @@ CHECK = textwrap.dedent(
 )
 
 
-def run_check(device, **environ):
-    return subprocess.run(
-        [sys.executable, "-c", CHECK, device],
-        env={**os.environ, **environ},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=240,
-    )
-
-
 def test_equals_bicubic_of_the_converted_picture():
-    done = run_check("cpu", TRITON_INTERPRET="1")
+    done = run_check(CHECK, "cpu", TRITON_INTERPRET="1")
     assert done.stdout.strip() == "converted", done.stderr[-2000:]
 
 
 @pytest.mark.gpu
 def test_equals_bicubic_on_the_card():
-    done = run_check("cuda")
+    done = run_check(CHECK, "cuda")
     assert done.stdout.strip() == "converted", done.stderr[-2000:]

@@ -1,11 +1,9 @@
 """Patches made on the GPU (here by Triton's interpreter) are those of the CPU's path, which equals Hugging Face's."""
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from kernel_checks import run_check
 
 pytest.importorskip("torch")
 
@@ -30,23 +28,12 @@ CHECK = textwrap.dedent(
 )
 
 
-def run_check(device, **environ):
-    return subprocess.run(
-        [sys.executable, "-c", CHECK, device],
-        env={**os.environ, **environ},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=240,
-    )
-
-
 def test_equals_the_cpu_path():
-    done = run_check("cpu", TRITON_INTERPRET="1")
+    done = run_check(CHECK, "cpu", TRITON_INTERPRET="1")
     assert done.stdout.strip() == "equal", done.stderr[-2000:]
 
 
 @pytest.mark.gpu
 def test_equals_the_cpu_path_on_the_card():
-    done = run_check("cuda")
+    done = run_check(CHECK, "cuda")
     assert done.stdout.strip() == "equal", done.stderr[-2000:]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-from vllm_servers import PYTHON, captioned, serving, until
+from vllm_servers import PYTHON, captioned, require_vllm, serving, until
 
 from framefleet.scenes import sample_scene, write_clip
 
@@ -43,9 +42,7 @@ def settings(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def fleet(settings, tmp_path_factory):
     """What `framefleet serve` runs, both replicas ready."""
-    if not PYTHON.exists():
-        message = f"no {PYTHON}; try: make vllm"
-        (pytest.fail if os.environ.get("FRAMEFLEET_REQUIRE_VLLM") == "1" else pytest.skip)(message)
+    require_vllm()
     with serving(settings, tmp_path_factory.mktemp("fleet")) as started:
         until("both replicas ready", lambda: started.states() == ["ready", "ready"], UP_S)
         yield started

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from corpus_truth import all_truths
 from patchify_report import check_patchify
-from vllm_servers import BUNDLED, PYTHON, ask, captioned, until
+from vllm_servers import BUNDLED, PYTHON, ask, captioned, require_vllm, until
 
 import framefleet
 from framefleet.decode.service.client import ServiceClient
@@ -71,9 +71,7 @@ def service(tmp_path_factory):
 @pytest.fixture(scope="module")
 def vllm(service, tmp_path_factory):
     """A vLLM with our loader taking over."""
-    if not PYTHON.exists():
-        message = f"no {PYTHON}; try: make vllm"
-        (pytest.fail if os.environ.get("FRAMEFLEET_REQUIRE_VLLM") == "1" else pytest.skip)(message)
+    require_vllm()
     with socket.create_server(("127.0.0.1", 0)) as one:
         port = one.getsockname()[1]
     server = Server(f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("vllm") / "log")
@@ -119,8 +117,7 @@ def test_a_broken_clip_is_the_clients_fault(vllm, clip):
 
 
 def test_one_pass_patchify_beside_the_transformers_that_vllm_brought():
-    if not PYTHON.exists():
-        pytest.skip(f"no {PYTHON}; try: make vllm")
+    require_vllm()
     check_patchify(PYTHON)
 
 
