@@ -96,6 +96,7 @@ class ServedSilicon:
     def __init__(self, pool: DecodePool, nvdec: ParcelDecoder, cpu_pool: DecodePool | None = None) -> None:
         """As SiliconReader."""
         self._on_cpu = ServedPool(cpu_pool or pool)
+        self._packing = ServedPool(pool) if cpu_pool else None
         self._nvdec = nvdec
         self._reader = SiliconReader(pool, nvdec, cpu_pool)
         self._nvdec_busy_s = 0.0
@@ -123,6 +124,13 @@ class ServedSilicon:
         load, gpu = self._reader.load, self._reader.gpu
         nvdec = Silicon("nvdec", gpu.places, min(load.nvdec_clips, gpu.places), self._nvdec_busy_s)
         on_cpu = self._on_cpu.figures()
+        if self._packing is not None:  # clips cost its workers, too
+            packing = self._packing.figures()
+            on_cpu = replace(
+                on_cpu,
+                workers_lost=on_cpu.workers_lost + packing.workers_lost,
+                quarantined=on_cpu.quarantined + packing.quarantined,
+            )
         return replace(on_cpu, hung=load.hung, silicon=(nvdec, *on_cpu.silicon))
 
     def close(self) -> None:
