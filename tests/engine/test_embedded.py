@@ -26,7 +26,8 @@ from framefleet.engine.question import Question, Turn
 from framefleet.errors import CaptionRejected, ConfigError, DeviceError, EngineBusy, EngineLost
 
 FAST = {"num_threads": 1, "batch_wait_ms": 30}
-LONG = 3000
+ENDLESS = {"max_tokens": 30_000, "extra": {"ignore_eos": True}}
+"""Longer than any test: without `ignore_eos` the random model stops after a third of a second."""
 
 
 def question(family="qwen3_vl", shown=0, text="Describe", num_frames=4, **generation):
@@ -139,7 +140,7 @@ def test_cancelling_frees_the_model(engine, runner):
     """A withdrawn question of thousands of tokens must not hold up the next one."""
 
     async def cancelled_then_next():
-        long = asyncio.create_task(engine.ask(question(max_tokens=30_000)))
+        long = asyncio.create_task(engine.ask(question(**ENDLESS)))
         while not engine.num_running:
             await asyncio.sleep(0.01)
         long.cancel()
@@ -165,7 +166,7 @@ def test_too_many_questions_are_refused_at_once(models, runner):
 def test_a_dead_process_loses_what_it_had_and_comes_back(models, runner):
     async def killed():
         async with open_engine("embedded", model=str(models / "qwen3_vl"), **FAST) as engine:
-            asked = [asyncio.create_task(engine.ask(question(shown=s, max_tokens=LONG))) for s in range(3)]
+            asked = [asyncio.create_task(engine.ask(question(shown=s, **ENDLESS))) for s in range(3)]
             while engine.num_running < 3:
                 await asyncio.sleep(0.01)
             first_pid = engine.pid
@@ -216,7 +217,7 @@ def test_closing_leaves_nothing(models, runner):
         engine = open_engine("embedded", model=str(models / "qwen3_vl"), **FAST)
         async with engine:
             pid = engine.pid
-            waiting = asyncio.create_task(engine.ask(question(max_tokens=LONG)))
+            waiting = asyncio.create_task(engine.ask(question(**ENDLESS)))
             while not engine.num_running:
                 await asyncio.sleep(0.01)
         with pytest.raises(EngineLost, match="closed"):
