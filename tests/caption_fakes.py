@@ -14,6 +14,7 @@ from framefleet.decode.plan import plan_decode
 from framefleet.decode.targets import choose_targets, output_size
 from framefleet.engine.captioner import CaptionRequest
 from framefleet.engine.fake import FakeEngine, open_fake
+from framefleet.media.digest import content_digest
 from framefleet.media.source import VideoSource
 
 LONG_AGO_S = 1_700_000_000
@@ -34,7 +35,7 @@ class InProcessReader:
     async def digest(self, source: VideoSource) -> str:
         await asyncio.sleep(self.delay_s)
         self.digested.append(source.location)
-        return source.digest()
+        return content_digest(source)
 
     async def scan(self, source: VideoSource, options: DecodeOptions) -> ScannedClip:
         await asyncio.sleep(self.delay_s)

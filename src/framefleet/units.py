@@ -29,11 +29,6 @@ def ticks_to_ns(ticks: int, time_base: Fraction) -> int:
     return round(ticks * time_base * NS_PER_S)
 
 
-def ns_to_ticks(ns: int, time_base: Fraction) -> int:
-    """Nanoseconds to the nearest stream tick."""
-    return round(Fraction(ns, NS_PER_S) / time_base)
-
-
 def s_to_ns(seconds: float) -> int:
     """Seconds to nanoseconds."""
     return round(seconds * NS_PER_S)

@@ -15,6 +15,7 @@ from framefleet.caption.step import Patience
 from framefleet.caption.windowing import WindowRule
 from framefleet.engine.captioner import GenerationSettings
 from framefleet.errors import SourceUnavailable
+from framefleet.media.digest import content_digest
 from framefleet.media.source import VideoSource
 from framefleet.store.statuses import Statuses
 from framefleet.units import NS_PER_S
@@ -68,7 +69,7 @@ def test_a_clip_is_one_window_and_needs_no_scan(made: Made, clip: Path):
     taken = made.take(clip)
     (work,) = taken.work
     assert (work.request.span, work.request.clip, work.scanned) == (None, str(clip), None)
-    assert work.request.content_digest == local_source(clip).digest()
+    assert work.request.content_digest == content_digest(local_source(clip))
     assert made.reader.scanned == []
 
 
@@ -150,7 +151,7 @@ def test_a_missing_clip_is_one_failed_record(made: Made, tmp_path: Path, rule: W
 def test_a_clip_that_cannot_be_cut_is_one_failed_record_and_not_scanned_again(made: Made, tmp_path: Path):
     clip = write_clip(tmp_path / "bad.mp4", scan_error="SourceCorrupt")
     taken = made.take(clip, rule=HALF_SECONDS)
-    assert (taken.failed.reason, taken.failed.content_digest) == ("SourceCorrupt", local_source(clip).digest())
+    assert (taken.failed.reason, taken.failed.content_digest) == ("SourceCorrupt", content_digest(local_source(clip)))
     made.settle(taken)
     assert made.take(clip, rule=HALF_SECONDS).skipped == {"failed": 1}
     assert len(made.reader.scanned) == 1

@@ -26,6 +26,7 @@ from framefleet.errors import (
     SourceNotFound,
     SourceTooLarge,
 )
+from framefleet.media.digest import content_digest
 from framefleet.media.source import VideoSource
 from framefleet.units import GIB, MIB
 
@@ -94,7 +95,7 @@ def test_scan_and_digest(pool, name):
     here, _ = session.scan_timed(source, DecodeOptions())
     assert clip.source == source
     same_scan(clip, here)
-    assert digest == source.digest()
+    assert digest == content_digest(source)
 
 
 def test_a_scanned_clip_is_not_scanned_again(pool):
@@ -123,7 +124,7 @@ def test_names_that_hold_whatever_a_file_system_allows(pool, tmp_path, name):
     assert clip.source == VideoSource.of(path)
     assert len(pool.run("decode", clip, SMALL)) == 8
     assert pool.run("scan", path).source == VideoSource.of(path)
-    assert asyncio.run(pool.digest(path)) == VideoSource.of(BASE).digest()
+    assert asyncio.run(pool.digest(path)) == content_digest(VideoSource.of(BASE))
     Path(path).unlink()
     for source in (path, clip):
         assert outcome(lambda source=source: pool.run("decode", source, SMALL))[0] == "SourceNotFound"

@@ -8,9 +8,8 @@ import pytest
 
 from framefleet.errors import ConfigError
 from framefleet.vllm_plugin import register
-from framefleet.vllm_plugin.compat import facts_here, gpu_pool
+from framefleet.vllm_plugin.compat import TABLE, facts_here, facts_of, gpu_pool, parse_version
 from framefleet.vllm_plugin.loader import FramefleetLoader
-from framefleet.vllm_plugin.versions import TABLE, facts_of, parse_version
 
 
 def test_vllm_finds_the_plugin_by_its_entry_point():

@@ -4,8 +4,8 @@ import pytest
 
 from framefleet.errors import ConfigError
 from framefleet.units import GIB, MIB
+from framefleet.vllm_plugin.compat import TABLE
 from framefleet.vllm_plugin.reservation import kv_reservation, main, service_reservation
-from framefleet.vllm_plugin.versions import TABLE
 
 
 def test_two_gib_with_four_api_servers_cost_ten():

@@ -24,7 +24,7 @@ from framefleet.caption.reader import ClipReader
 from framefleet.decode.decoder import DecodedFrames, ScannedClip
 from framefleet.decode.options import DecodeOptions
 from framefleet.engine.captioner import Captioner, CaptionRecord, CaptionRequest, Status
-from framefleet.errors import Blame, CaptionRejected, FramefleetError, SourceUnavailable
+from framefleet.errors import CaptionRejected, FramefleetError, SourceUnavailable
 from framefleet.media.source import VideoSource
 from framefleet.telemetry import Occupancy, PhaseClock
 from framefleet.units import NS_PER_S
@@ -204,11 +204,6 @@ def error_class_of(record: CaptionRecord) -> type[FramefleetError]:
     """The class that a failed or rejected record names; FramefleetError itself (blame bug) for what is not ours."""
     found = getattr(errors, record.reason, FramefleetError)
     return found if isinstance(found, type) and issubclass(found, FramefleetError) else FramefleetError
-
-
-def blame_of(record: CaptionRecord) -> Blame | None:
-    """Who can mend it; None for a record with a caption."""
-    return None if record.status in ("ok", "truncated") else error_class_of(record).blame
 
 
 def utc_now() -> str:

@@ -109,7 +109,9 @@ def _from_plan(job: Job, ask: Ask, make: Callable[[ScannedClip, DecodePlan, Scan
 
 def digest(job: Job, ask: Ask) -> str:
     """Of all the clip's bytes."""
-    return job.source.digest()
+    from framefleet.media.digest import content_digest
+
+    return content_digest(job.source)
 
 
 def warm_up() -> None:

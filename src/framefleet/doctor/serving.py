@@ -13,7 +13,7 @@ from framefleet.serve.fleet_settings import FleetSettings
 from framefleet.serve.host import Host, look_at_host
 from framefleet.serve.run_folder import default_folder
 from framefleet.units import GIB, format_bytes
-from framefleet.vllm_plugin.versions import NEWEST_KNOWN, TABLE, parse_version
+from framefleet.vllm_plugin.compat import NEWEST_KNOWN, TABLE, parse_version
 
 BACKENDS = (
     ((0, 23, 0), ("opencv", "pyav")),

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from framefleet.errors import SourceNotFound
-
 SourceLike = "str | os.PathLike[str] | bytes | BinaryIO | VideoSource"
 
 
@@ -49,19 +47,3 @@ class VideoSource:
     def name(self) -> str:
         """For people: the path, URL or bytes' name."""
         return self.title or self.location
-
-    def digest(self) -> str:
-        """blake2b of all the bytes (hex, 128 bits). A URL is fetched for it. Raises SourceError."""
-        if self.content is not None:
-            return hashlib.blake2b(self.content, digest_size=16).hexdigest()
-        if self.kind == "url":
-            from framefleet.media.fetch import local_copy
-            from framefleet.media.limits import ScanLimits
-
-            with local_copy(self, ScanLimits()) as local:
-                return local.digest()
-        try:
-            with Path(self.location).open("rb") as stream:
-                return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-        except OSError as error:
-            raise SourceNotFound("cannot read the clip", given=f"{self.location!r} ({error.strerror})") from error

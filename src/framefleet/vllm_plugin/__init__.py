@@ -13,6 +13,6 @@ def register() -> None:
 
     Raises ConfigError when taking over was asked for and FRAMEFLEET_MODEL names no model that can be read.
     """
-    from framefleet.vllm_plugin.compat import register_in_vllm
+    from framefleet.vllm_plugin.registration import register_in_vllm
 
     register_in_vllm()

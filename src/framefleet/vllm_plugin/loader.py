@@ -15,6 +15,7 @@ import numpy.typing as npt
 from framefleet.decode.decoder import DecodeBackend, DecodedFrames
 from framefleet.errors import BudgetTooLarge, ConfigError, FramefleetError
 from framefleet.vllm_plugin import spans
+from framefleet.vllm_plugin.compat import facts_here, gpu_pool
 from framefleet.vllm_plugin.decoding import Decoding, DecodingSettings
 from framefleet.vllm_plugin.options import (
     MODEL_VARIABLE,
@@ -37,12 +38,11 @@ def _decoding() -> Decoding:
 
 def _gpu_backend(decoders: int) -> DecodeBackend:
     from framefleet.decode.backends.pynvvideocodec import visible_gpu
-    from framefleet.vllm_plugin import compat
     from framefleet.vllm_plugin.gpu_decoding import reserved_backend
 
-    reserved = kv_reservation(0, decodes_on_gpu=True, hw_decoders=decoders, facts=compat.facts_here())
+    reserved = kv_reservation(0, decodes_on_gpu=True, hw_decoders=decoders, facts=facts_here())
     return reserved_backend(
-        visible_gpu, compat.gpu_pool(), decoders=decoders, reserved_bytes=reserved.decoders_bytes // decoders
+        visible_gpu, gpu_pool(), decoders=decoders, reserved_bytes=reserved.decoders_bytes // decoders
     )
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from framefleet.decode.backends.pynvvideocodec import DEFAULT_BUDGET_BYTES
 from framefleet.errors import ConfigError
 from framefleet.units import GIB, MIB, format_bytes, parse_bytes
-from framefleet.vllm_plugin.versions import TABLE, VllmFacts
+from framefleet.vllm_plugin.compat import TABLE, VllmFacts
 
 CONTEXT_BYTES = int(1.8 * 1024 * MIB)
 LEAST_DECODER_BYTES = 128 * MIB

@@ -28,6 +28,7 @@ import msgspec
 
 from framefleet.engine.captioner import CaptionRecord
 from framefleet.errors import FramefleetError, SourceCorrupt, SourceNotFound
+from framefleet.media.digest import content_digest
 from framefleet.media.fetch import local_copy
 from framefleet.media.limits import Deadline, ScanLimits
 from framefleet.media.source import VideoSource
@@ -110,7 +111,7 @@ def open_clip(record: CaptionRecord) -> Iterator[tuple[BinaryIO, int]]:
     with local_copy(source_of(record.clip), ScanLimits(deadline=Deadline(_FETCH_S))) as local:
         if local.kind == "file" and not Path(local.location).is_file():
             raise SourceNotFound("the clip is not there", given=repr(record.clip))
-        if record.content_digest and local.digest() != record.content_digest:
+        if record.content_digest and content_digest(local) != record.content_digest:
             raise SourceCorrupt(
                 "the clip has changed since it was captioned", given=repr(record.clip), remedy="caption it again"
             )
