@@ -5,6 +5,9 @@
 First every workload's frames from our reader are compared with PyAV's (rows equal, mean difference < 2 levels); a
 workload that fails is not timed. Then the arms of `PLAN` run in turn (A B .. B A), each trial in a process of its own,
 and every trial is written as it ends. GPU memory, NVDEC utilisation and the machine's CPU time are sampled meanwhile.
+
+OUT/trials.json of the same machine, versions, commit, clips and settings is gone on with, so that several short calls
+make one run; another one's is refused.
 """
 
 from __future__ import annotations
@@ -16,33 +19,32 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from arms import ARMS, LADDER_GIB, LAST, NUM_FRAMES, SIZE, Ours, opencv, pynv_simple
+from arms import ARMS, IN_FLIGHT, LADDER_GIB, LAST, NUM_FRAMES, SIZE, Ours, opencv, pynv_simple
 
-MAIN = ["pynv_simple_8", "pynv_simple_16", "torchcodec_cuda_8", "ours_nvdec_7", "ours_nvdec", "ours_both"]
-OURS = ["ours_nvdec", "ours_both"]
-PLAN = [
-    # (workload, arms): what matters most first, since the time may run out
-    ("h264_1080p_20s", ["opencv_16p", *MAIN]),
-    ("h264_1080p_ip_10s", MAIN),
-    ("h264_720p_5min", ["pynv_simple_16", *OURS]),
-    ("hevc_1080p_10s", ["pynv_simple_16", "deepstream_pool_8", *OURS]),
-    ("hevc_4k_10s", ["pynv_simple_16", *OURS]),
+ROUND = [
+    # (workload, arms): what the report lacks comes first, since the time may run out
+    ("h264_1080p_20s", ["ours_nvdec", "ours_both", "torchcodec_cuda_8", "pynv_simple_8"]),
+    ("h264_720p_5min", ["opencv_16p", "ours_nvdec", "ours_both", "pynv_simple_16", "torchcodec_cuda_8"]),
     ("h264_1080p_20s", [f"ours_budget_{g}" for g in LADDER_GIB]),
-    ("h264_1080p_ip_10s", MAIN[::-1]),
-    ("h264_1080p_20s", MAIN[::-1]),
-    ("h264_720p_5min", ["opencv_16p"]),
-    ("av1_1080p_10s", ["pyav_16p", "ours_both"]),
-    ("h264_1080p_20s", ["pynv_simple_2", "pynv_simple_4", "pyav_16p", "ours_full_size"]),
-    ("hevc_4k_10s", ["opencv_16p"]),
-    ("hevc_1080p_10s", ["opencv_16p", "deepstream_pool_16", "deepstream_ours_8"]),
-    ("h264_1080p_ip_10s", ["opencv_16p", "pynv_simple_2"]),
+    ("hevc_4k_10s", ["opencv_16p", "ours_nvdec", "ours_both", "pynv_simple_16", "torchcodec_cuda_8"]),
+    ("hevc_1080p_10s", ["ours_both", "ours_nvdec", "torchcodec_cuda_8", "deepstream_pool_8", "pynv_simple_16"]),
+    ("h264_1080p_ip_10s", ["ours_both", "ours_nvdec", "torchcodec_cuda_8", "pynv_simple_8", "pynv_simple_16"]),
+    ("av1_1080p_10s", ["ours_both", "pyav_16p", "opencv_16p"]),
+    ("h264_1080p_20s", ["opencv_16p", "pynv_simple_16", "deepstream_ours_8", "pyav_16p", "ours_full_size"]),
+    ("hevc_4k_10s", ["deepstream_ours_8", "deepstream_pool_8"]),
+    ("h264_720p_5min", ["deepstream_ours_8", "deepstream_pool_8"]),
+    ("h264_1080p_ip_10s", ["deepstream_ours_8", "deepstream_pool_8", "opencv_16p"]),
+    ("hevc_1080p_10s", ["deepstream_ours_8", "deepstream_pool_16", "opencv_16p"]),
+    ("h264_1080p_20s", ["ours_nvdec_7", "ours_nvdec_14", "pynv_simple_2", "pynv_simple_4", "deepstream_pool_8"]),
 ]
+PLAN = [*ROUND, *((workload, arms[::-1]) for workload, arms in ROUND)]
 GPU = int(os.environ.get("CUDA_VISIBLE_DEVICES") or 0)
 """The one whose memory and NVDEC are watched."""
 WARM_S = 30
@@ -195,7 +197,8 @@ def trial(arm: str, workload: str, path: str, seconds: float) -> dict:
             facts = {"failures": [f"{type(error).__name__}"]}
     rate = facts["clips"] / facts["seconds"] if facts.get("clips") else 0.0
     seen = watch.facts(facts.pop("window", (0, 0)))
-    return {"arm": arm, "workload": workload, "clips_per_s": round(rate, 2), **facts, **seen}
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"arm": arm, "workload": workload, "clips_per_s": round(rate, 2), "at": at, **facts, **seen}
 
 
 def check(paths: dict[str, str]) -> dict[str, dict]:
@@ -272,6 +275,31 @@ def machine() -> dict:
     }
 
 
+def begun(out: Path, paths: dict[str, str], seconds: float) -> dict:
+    """The run in `out`, or a new one. Only like trials stand beside each other."""
+    sizes = {name: Path(path).stat().st_size for name, path in paths.items()}
+    key = {"machine": machine(), "settings": {"seconds": seconds, "in_flight": IN_FLIGHT, "clip_bytes": sizes}}
+    kept = out / "trials.json"
+    if not kept.exists():
+        return key | {"check": {}, "trials": []}
+    facts = json.loads(kept.read_text())
+    if different := [name for name in key if facts[name] != key[name]]:
+        sys.exit(f"{kept} is of another {' and '.join(different)}; give another --out")
+    return facts
+
+
+def still_to_run(plan: list[tuple[str, str]], trials: list[dict]) -> list[tuple[str, str]]:
+    """The plan without what has been run, each trial once."""
+    done = Counter((trial["workload"], trial["arm"]) for trial in trials)
+    left = []
+    for one in plan:
+        if done[one]:
+            done[one] -= 1
+        else:
+            left.append(one)
+    return left
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clips", type=Path)
@@ -290,21 +318,27 @@ def main() -> None:
     started = time.monotonic()
     paths = {p.stem: str(p) for p in sorted(asked.clips.iterdir()) if p.suffix in (".mp4", ".mkv", ".webm")}
     asked.out.mkdir(parents=True, exist_ok=True)
-    facts: dict = {"machine": machine(), "check": {} if asked.no_check else check(paths), "trials": []}
+    facts = begun(asked.out, paths, asked.seconds)
 
     def keep() -> None:
         (asked.out / "trials.json").write_text(json.dumps(facts, indent=1))
 
+    if not asked.no_check and not facts["check"]:
+        facts["check"] = check(paths)
+        keep()
     unequal = {name.split()[0] for name, found in facts["check"].items() if not found["equal"]}
     sound = paths.keys() - unequal
-    facts["latency_s"] = {} if asked.no_check else {n: latency(paths[n]) for n in sound if "5min" in n}
-    print(json.dumps({"latency_s": facts["latency_s"], "at_s": round(time.monotonic() - started, 1)}), flush=True)
-    plan = [one.split(":") for one in asked.only.split(",") if one] or [(w, a) for w, arms in PLAN for a in arms]
+    if not asked.no_check and "latency_s" not in facts:
+        facts["latency_s"] = {n: latency(paths[n]) for n in sound if "5min" in n}
+        print(json.dumps({"latency_s": facts["latency_s"], "at_s": round(time.monotonic() - started, 1)}), flush=True)
+    named = [tuple(one.split(":")) for one in asked.only.split(",") if one]
+    plan = named or still_to_run([(w, a) for w, arms in PLAN for a in arms], facts["trials"])
+    facts["not_run"] = []
     for workload, arm in plan:
         if workload not in sound:
             continue
         if time.monotonic() - started > asked.budget_s:
-            facts.setdefault("not_run", []).append(f"{workload} {arm}")
+            facts["not_run"].append(f"{workload} {arm}")
             continue
         facts["trials"].append(trial(arm, workload, paths[workload], asked.seconds))
         print(json.dumps(facts["trials"][-1]), flush=True)
