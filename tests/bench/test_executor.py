@@ -46,7 +46,7 @@ def run(url, **settings):
 def test_a_trial_holds_rates_phases_gauges_and_their_course(server):
     found = run(server[1])
     assert (found.block, found.position, found.error_share) == (2, 1, 0.0)
-    assert 20 < metric_value(found, "requests_per_s") < 200
+    assert 0 < metric_value(found, "requests_per_s") < 4 / 0.02  # four lanes, 20 ms at least
     assert found.phases_s["ttft"]["p95"] >= found.phases_s["ttft"]["p50"] >= 0.02
     assert found.gauges["engine/running"] == 3.0
     assert found.gauges["engine/kv_use_peak"] == 0.25
