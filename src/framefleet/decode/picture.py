@@ -7,6 +7,7 @@ one pass with the colour conversion. Transparent pictures are laid on black. HDR
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import Any
 
 import av
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
 from framefleet.decode.tonemap import METHOD, to_sdr
-from framefleet.media.colour import ColourClaims, colour_claims
+from framefleet.media.colour import ColourClaims, ColourTags, colour_claims
 from framefleet.media.info import StreamInfo
 
 UInt8 = npt.NDArray[np.uint8]
@@ -41,7 +42,7 @@ class PictureWriter:
         self._info = info
         self._size = (height, width) if info.rotation_deg in (90, 270) else (width, height)
         self._scaler = VideoReformatter()
-        self._claims: dict[tuple[Any, ...], ColourClaims] = {}
+        self._claims: dict[tuple[ColourTags, str, int, int], ColourClaims] = {}
         self.notes: list[str] = []
         self.tone_mapped = ""
         self.seconds = 0.0
@@ -56,11 +57,10 @@ class PictureWriter:
             picture = self._on_black(picture, claims)
             claims = self._claims_of(picture)
         if claims.transfer == "sdr":
-            rgb = plane_of(self._convert(picture, claims, "rgb24", self._size), 3)
+            rgb = self._rgb(picture, claims, np.uint8)
         else:
             self.tone_mapped = METHOD[claims.transfer]
-            deep = self._convert(picture, claims, "rgb48le", self._size)
-            rgb = to_sdr(plane_of(deep, 3, np.uint16), claims.transfer, claims.is_wide_gamut)
+            rgb = to_sdr(self._rgb(picture, claims, np.uint16), claims.transfer, claims.is_wide_gamut)
         out[...] = turn_upright(rgb, self._info)
         self.seconds += time.monotonic() - started_s
 
@@ -72,13 +72,18 @@ class PictureWriter:
                 self.notes.append(note)
 
     def _claims_of(self, picture: Any) -> ColourClaims:
-        key = (
-            picture.format.name, picture.width, picture.height, picture.colorspace, picture.color_range,
-            picture.color_trc, picture.color_primaries,
-        )  # fmt: skip
+        own = ColourTags.of(picture)
+        key = (own, picture.format.name, picture.width, picture.height)
         if key not in self._claims:
-            self._claims[key] = colour_claims(picture, picture.format.name, picture.width, picture.height)
+            self._claims[key] = colour_claims(own, self._info.container_colours, *key[1:])
         return self._claims[key]
+
+    def _rgb(self, picture: Any, claims: ColourClaims, dtype: Any) -> npt.NDArray[Any]:
+        """[H, W, 3], full range, in the output's size but not turned yet."""
+        converted = self._convert(picture, claims, "rgb24" if dtype is np.uint8 else "rgb48le", self._size)
+        rgb = plane_of(converted, 3, dtype)
+        is_limited_grey = claims.chroma == "4:0:0" and not claims.is_full_range
+        return _stretch(dtype)[rgb] if is_limited_grey else rgb
 
     def _convert(self, picture: Any, claims: ColourClaims, pix_fmt: str, size: tuple[int, int]) -> Any:
         return self._scaler.reformat(
@@ -99,6 +104,14 @@ class PictureWriter:
         rgba = plane_of(self._convert(picture, claims, "rgba", (picture.width, picture.height)), 4)
         alpha = rgba[..., 3:].astype(np.uint16)
         return av.VideoFrame.from_ndarray(((rgba[..., :3] * alpha + 127) // 255).astype(np.uint8), format="rgb24")
+
+
+@cache
+def _stretch(dtype: Any) -> npt.NDArray[Any]:
+    """Limited to full range by level: swscale takes every grey picture for full range, whatever it is told."""
+    top = np.iinfo(dtype).max
+    levels = (np.arange(top + 1) / top * 255 - 16) / 219
+    return np.asarray(np.rint(np.clip(levels, 0, 1) * top), dtype)
 
 
 def _is_fast(picture: Any, size: tuple[int, int]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from framefleet.media.colour import NO_TAGS, ColourTags
+
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
@@ -46,6 +48,8 @@ class StreamInfo:
     has_audio: bool
     size_bytes: int | None
     is_matrix_tagged: bool = True
-    """Whether `colour_matrix` is the stream's own tag; libraries differ in what they make of untagged video."""
+    """Whether `colour_matrix` is the pictures' own tag; libraries differ in what they make of video without one."""
     num_video_streams: int = 1
     """All of them, pictures attached as cover art included; some libraries simply take the first."""
+    container_colours: ColourTags = NO_TAGS
+    """What the container says of colours; it holds where the pictures say nothing."""

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import av
 
 from framefleet.errors import SourceCorrupt, SourceTooLarge, SourceUnsupported
-from framefleet.media.colour import colour_claims
+from framefleet.media.colour import ColourTags, colour_claims
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container
@@ -41,8 +41,9 @@ def probe(
         stream = choose_stream(container, of.name)
         check_pixels(stream.width, stream.height, of.name, limits)
         packets = islice(read_packets(container, stream, of.name, limits), _PACKETS_TO_TRY)
+        colours = ColourTags.of(stream.codec_context)
         picture = first_picture(stream, (packet for packet in packets if packet.is_keyframe), limits.max_source_pixels)
-        return describe(container, stream, of, limits, picture)
+        return describe(container, stream, of, limits, picture, colours=colours)
 
 
 def choose_stream(container: Any, name: str) -> Any:
@@ -76,8 +77,12 @@ def _is_picture(stream: Any) -> bool:
     return stream.codec_context.codec.canonical_name in _PICTURE_CODECS
 
 
-def describe(container: Any, stream: Any, source: VideoSource, limits: ScanLimits, picture: Any | None) -> StreamInfo:
-    """StreamInfo of the chosen stream, with what only a picture of it tells: size, orientation, interlacing."""
+def describe(
+    container: Any, stream: Any, source: VideoSource, limits: ScanLimits, picture: Any | None, *, colours: ColourTags
+) -> StreamInfo:
+    """StreamInfo of the chosen stream, with what only a picture of it tells: size, orientation, interlacing. `colours`
+    are the container's: the stream's codec context before anything was decoded with it.
+    """
     context = stream.codec_context
     width = picture.width if picture else context.width
     height = picture.height if picture else context.height
@@ -89,7 +94,7 @@ def describe(container: Any, stream: Any, source: VideoSource, limits: ScanLimit
     pix_fmt = (picture.format.name if picture else context.pix_fmt) or ""
     shown_width, shown_height = upright_size(width, height, pixel_shape, turn)
     try:
-        claims = colour_claims(picture or context, pix_fmt, width, height)
+        claims = colour_claims(ColourTags.of(picture or context), colours, pix_fmt, width, height)
     except SourceUnsupported as error:
         given = f"{source.name!r} ({error.given})"
         raise SourceUnsupported(error.what, given=given, remedy=error.remedy) from error
@@ -123,6 +128,7 @@ def describe(container: Any, stream: Any, source: VideoSource, limits: ScanLimit
         size_bytes=container.size if container.size > 0 else None,
         is_matrix_tagged=claims.is_matrix_tagged,
         num_video_streams=len(container.streams.video),
+        container_colours=colours,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from framefleet.errors import SourceCorrupt
 from framefleet.media.clip import ScannedClip
+from framefleet.media.colour import ColourTags
 from framefleet.media.facts import DAMAGED, GAP, HIDDEN, IS_B, NOT_ONE_PICTURE, REFERENCE, START
 from framefleet.media.index import Bool, FrameIndex, Int64
 from framefleet.media.info import StreamInfo
@@ -64,8 +65,9 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         keys: list[Any] = []
         packets = read_packets(container, stream, source.name, limits)
         table, pid = table_of(_keep_keys(packets, keys), stream, source.name), stream.id
+        colours = ColourTags.of(stream.codec_context)
         picture = first_picture(stream, keys, limits.max_source_pixels)
-        info = describe(container, stream, source, limits, picture)
+        info = describe(container, stream, source, limits, picture, colours=colours)
         guessed_fps = float(stream.guessed_rate or 0)
         with open_file(source, limits) as file:
             promise = promise_of(container, stream, file)
@@ -173,7 +175,7 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
         for origin, pts, picture in presented(feed, read_packets(container, stream, source.name, limits)):
             limits.deadline.check("decoding to find the frames", source.name)
             if not origins:
-                info = describe(container, stream, source, limits, picture)
+                info = describe(container, stream, source, limits, picture, colours=info.container_colours)
             origins.append(origin)
             is_known = has_pts[origin] and pts is not None
             ticks[origin] = (pts or 0) + int(walked.epochs.shift[origin]) if is_known else None

@@ -95,6 +95,8 @@ def _refuse_clip(info: StreamInfo, index: FrameIndex) -> str | None:
         "takes the first of several video streams, whichever it is": info.num_video_streams != 1,
         "leaves transparency out": info.has_alpha,
         f"no tone mapping for {info.transfer}": info.transfer != "sdr",
+        "may not see that the container says full range": _is_full_range_by_container(info),
+        "takes limited grey for full range": info.chroma == "4:0:0" and not info.is_full_range,
         "turns BT.2020 colours into others": info.colour_matrix == "bt2020",
         "takes untagged colours for BT.601": not info.is_matrix_tagged and info.colour_matrix != "bt601",
         "its colour conversion rejects interlaced pictures": info.is_interlaced_from_header,
@@ -104,6 +106,10 @@ def _refuse_clip(info: StreamInfo, index: FrameIndex) -> str | None:
         "the clip does not begin with a keyframe": not index.packet_is_keyframe[:1].all(),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _is_full_range_by_container(info: StreamInfo) -> bool:
+    return info.is_full_range and not info.is_matrix_tagged and not info.pix_fmt.startswith("yuvj")
 
 
 @contextmanager

@@ -81,12 +81,17 @@ def _refuse_clip(info: StreamInfo, index: FrameIndex) -> str | None:
         "turns mirrored video instead of mirroring it": info.hflip,
         "leaves transparency out": info.has_alpha,
         f"no tone mapping for {info.transfer}": info.transfer != "sdr",
-        "takes full range of more than 8 bits for limited": info.is_full_range and info.bit_depth > 8,
+        "takes full range for limited unless the pixel format tells": _is_untold_full_range(info),
+        "takes limited grey for full range": info.chroma == "4:0:0" and not info.is_full_range,
         "takes untagged colours for BT.601": not info.is_matrix_tagged and info.colour_matrix != "bt601",
         f"needs an index from packets, not one that was {index.method}": index.method != "packets",
         f"the clip is irregular: {', '.join(index.notes)}": bool(index.notes),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _is_untold_full_range(info: StreamInfo) -> bool:
+    return info.is_full_range and not info.pix_fmt.startswith("yuvj") and info.chroma not in ("rgb", "4:0:0")
 
 
 def _check_cuda(info: StreamInfo) -> None:
