@@ -2,8 +2,8 @@
 
     python benchmarks/card/keep.py all.tar.gz [--to benchmarks]
 
-benchmarks/NAME/raw/COMMIT/ gets them; `decode`, `tests` and `deepstream` belong to nvdec. Trials of `decode` that are
-there already stay. Refuses, and writes nothing, when a path of the machine is left in some file.
+benchmarks/NAME/raw/COMMIT/PART gets them; `tests`, `clips`, `decode` and `deepstream` are nvdec's. Trials of `decode`
+that are there already stay. Refuses, and writes nothing, when a path of the machine is left in some file.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import sys
 import tarfile
 from pathlib import Path, PurePosixPath
 
-BENCHMARK = {"tests": "nvdec", "decode": "nvdec", "deepstream": "nvdec"}
+BENCHMARK = dict.fromkeys(("tests", "clips", "decode", "deepstream"), "nvdec")
 """Of a part, where it has not its name."""
 TEXT = {".json", ".jsonl", ".txt", ".md", ".html", ".svg"}
 TRIALS = "trials.json"
-TEMPORARY = re.compile(r"/tmp/[\w.-]+")
+BEGIN = r"(?<![\w.:/<>-])"
+TEMPORARY = re.compile(BEGIN + r"/tmp/[\w.-]+")
 LIBRARY = re.compile(r"/[\w./-]*?/(?:site|dist)-packages|/[\w./-]*?/lib/python3\.\d+|/[\w./-]+/bin/(?=python)")
-PATH = re.compile(r"(?<![\w.:/<>])/(?:home|root|tmp|work|opt|mnt|data|srv|usr|var|etc)/[\w./-]*")
+PATH = re.compile(BEGIN + r"/(?:home|root|tmp|work|opt|mnt|data|srv)/[\w./-]*")
 """What no file may keep."""
 
 

@@ -4,7 +4,7 @@
 #   benchmarks/card/pack.sh OUT nvdec          OUT/nvdec/     50 MB: decoding, its peers, its tests
 #   benchmarks/card/pack.sh OUT vllm           OUT/vllm/     200 MB: vLLM 0.26.0 for the serving benchmarks
 #
-# No file is larger than 39 MB. The code goes along as it is at HEAD. Needs uv, git, xz and zstd; for GStreamer Debian
+# No file is larger than 39 MiB. The code goes along as it is at HEAD. Needs uv, git, xz and zstd; for GStreamer Debian
 # or Ubuntu, with python3.12 and a C compiler on the PATH (or GST_BUNDLE=DIR, one that was made before).
 set -euo pipefail
 usage="usage: pack.sh OUT nvdec|vllm ..."
@@ -72,7 +72,7 @@ vllm() {
   printf 'Metadata-Version: 2.1\nName: framefleet\nVersion: 0.1.0\n' > "$work/vllm/framefleet-0.1.0.dist-info/METADATA"
   printf '[vllm.general_plugins]\nframefleet = framefleet.vllm_plugin:register\n' \
     > "$work/vllm/framefleet-0.1.0.dist-info/entry_points.txt"
-  tar -C "$work/vllm" -cf - . | zstd -T0 -12 --long=27 -q | split -b 39000000 -d - "$1/vllm.tar.zst."
+  tar -C "$work/vllm" -cf - . | zstd -T0 -12 --long=27 -q | split -b 39M -d - "$1/vllm.tar.zst."
   cp "$(command -v zstd)" "$1/zstd"
 }
 

@@ -55,10 +55,10 @@ for asked in "$@"; do
   name=${asked%%=*} seconds=${asked#*=} left=$((LIMIT_S - SECONDS - 5))
   seconds=$((seconds < left ? seconds : left))
   command_of "$name" "$seconds" || exit 2
-  [ "$seconds" -gt 20 ] || { echo "$name: no time left"; status=1; continue; }
+  [ "$seconds" -gt 5 ] || { echo "$name: no time left"; status=1; continue; }
   mkdir -p "$results/$name"
   begin=$SECONDS
-  timeout -k 10 "$seconds" "$PYTHON" "${command[@]}" > "$results/$name/log.txt" 2>&1
+  timeout -k 10 "$seconds" "$PYTHON" "${command[@]}" >> "$results/$name/log.txt" 2>&1
   rc=$?
   [ $rc -eq 0 ] || status=1
   echo "{\"part\": \"$name\", \"exit\": $rc, \"seconds\": $((SECONDS - begin)), \"commit\": \"$COMMIT\"}" \

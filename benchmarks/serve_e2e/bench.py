@@ -198,6 +198,7 @@ def line_of(trial: exp.Trial) -> str:
 
 def write_facts(out: Path, lanes: Sequence[Lane], seen: dict[str, object], asked: argparse.Namespace) -> None:
     facts = {
+        "commit": os.environ.get("COMMIT", ""),  # of code that came without its history; else the report asks git
         "versions": versions(),
         "machine": f"{', '.join(gpu.name for gpu in visible_gpus()) or 'no GPU'}; {os.cpu_count()} cores",
         "arguments": {name: str(value) for name, value in vars(asked).items()},
