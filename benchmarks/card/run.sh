@@ -4,7 +4,7 @@
 #   SITE/code/benchmarks/card/run.sh OUT [PART=SECONDS ...]
 #
 #   one GPU    tests=290 clips=60 decode=200 deepstream=60     (what is run when no part is named)
-#   two GPUs   serve_e2e=430    multi_gpu=430    diagnose=330
+#   two GPUs   serve_e2e=570, multi_gpu=570, diagnose=400: a call each
 #
 # OUT/all.tar.gz is written anew after each part: logs, raw results, parts.jsonl with exit statuses (124: out of time).
 # Results stay in SITE/results, so that the next call goes on with them: `decode` runs what its plan still lacks.
