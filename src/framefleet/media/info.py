@@ -53,3 +53,5 @@ class StreamInfo:
     """All of them, pictures attached as cover art included; some libraries simply take the first."""
     container_colours: ColourTags = NO_TAGS
     """What the container says of colours; it holds where the pictures say nothing."""
+    is_cropped_at_left: bool = False
+    """By a width that suits no processor's alignment: libraries that do not ask for it leave that part in."""

@@ -37,6 +37,8 @@ class PictureFeed:
         self._context.thread_count = self._num_threads
         self._context.thread_type = "AUTO" if self._num_threads > 1 else "NONE"
         self._context.copy_opaque = True
+        # Else a crop on the left is only made in steps of what suits the processor, and the picture is wider.
+        self._context.flags |= av.codec.context.Flags.unaligned
         codec = stream.codec_context.codec.canonical_name
         explode = "+explode" if is_strict and codec in _STRICT_CODECS else ""
         self._context.options = {"err_detect": f"crccheck{explode}", "max_pixels": str(max_pixels)}

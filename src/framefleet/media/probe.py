@@ -26,6 +26,8 @@ from framefleet.units import ticks_to_ns
 
 _PICTURE_CODECS = frozenset(("mjpeg", "png", "bmp", "tiff", "webp", "gif", "apng", "jpeg2000", "jpegxl"))
 _PACKETS_TO_TRY = 128
+_ALIGNMENT_BYTES = 32
+"""To which FFmpeg crops on the left unless told to be exact."""
 _MAX_CREDIBLE_FPS = 1000
 MIN_CREDIBLE_FPS = 1e-5
 """About a frame a day; damaged headers tell of a frame a century."""
@@ -129,7 +131,12 @@ def describe(
         is_matrix_tagged=claims.is_matrix_tagged,
         num_video_streams=len(container.streams.video),
         container_colours=colours,
+        is_cropped_at_left=context.coded_width > width and picture is not None and _starts_unaligned(picture),
     )
+
+
+def _starts_unaligned(picture: Any) -> bool:
+    return any(plane.buffer_ptr % _ALIGNMENT_BYTES for plane in picture.planes)
 
 
 def check_pixels(width: int, height: int, name: str, limits: ScanLimits) -> None:

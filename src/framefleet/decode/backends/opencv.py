@@ -94,6 +94,7 @@ def _refuse_clip(info: StreamInfo, index: FrameIndex) -> str | None:
         f"only {', '.join(CODECS)}, not {info.codec}": info.codec not in CODECS,
         "takes the first of several video streams, whichever it is": info.num_video_streams != 1,
         "leaves transparency out": info.has_alpha,
+        "does not crop on the left": info.is_cropped_at_left,
         f"no tone mapping for {info.transfer}": info.transfer != "sdr",
         "may not see that the container says full range": _is_full_range_by_container(info),
         "takes limited grey for full range": info.chroma == "4:0:0" and not info.is_full_range,

@@ -80,6 +80,7 @@ def _refuse_clip(info: StreamInfo, index: FrameIndex) -> str | None:
         f"only {', '.join(CODECS)}, not {info.codec}": info.codec not in CODECS,
         "turns mirrored video instead of mirroring it": info.hflip,
         "leaves transparency out": info.has_alpha,
+        "does not crop on the left": info.is_cropped_at_left,
         f"no tone mapping for {info.transfer}": info.transfer != "sdr",
         "takes full range for limited unless the pixel format tells": _is_untold_full_range(info),
         "takes limited grey for full range": info.chroma == "4:0:0" and not info.is_full_range,

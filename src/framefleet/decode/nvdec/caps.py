@@ -69,6 +69,7 @@ def refuse_stream(info: StreamInfo) -> str | None:
         "HDR is tone-mapped on the CPU": info.transfer != "sdr",
         "alpha is decoded on the CPU": info.has_alpha,
         "interlaced pictures are decoded on the CPU": info.is_interlaced_from_header,
+        "pictures cropped on the left are decoded on the CPU": info.is_cropped_at_left,
         f"colour matrix {info.colour_matrix} is converted on the CPU": info.colour_matrix
         not in ("bt601", "bt709", "bt2020"),
     }
