@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,11 +27,17 @@ class SeekGroup:
     """Target rows that come out of this run, unique and increasing."""
     skip_packets: Int64
     """Packets in the run that need not be fed: no wanted frame depends on them. Increasing."""
+    cuts: Int64 = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    """[C, 2] (packet that is fed, place of a coded frame in it that need not be). Increasing."""
 
     @property
     def num_fed(self) -> int:
         """Packets fed, which is pictures decoded."""
         return self.last_packet - self.first_packet + 1 - len(self.skip_packets)
+
+    def whole(self) -> SeekGroup:
+        """The run with nothing left out."""
+        return SeekGroup(self.first_packet, self.last_packet, self.rows, np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,8 @@ def plan_decode(index: FrameIndex, targets: FrameTargets, width: int, height: in
     H.265 define a random access point). Without such a keyframe the run starts at the first packet.
 
     Groups whose runs touch or overlap are one group, since walking on is never dearer than seeking there. Packets
-    that no other packet refers to and that carry no target are skipped.
+    that no other packet refers to and that carry no target are skipped; where the index knows what each coded frame
+    leans on, so is all that no target leans on, single frames of a packet too.
     """
     rows = np.unique(targets.rows)
     packets = index.packet_of_row[rows]
@@ -91,6 +98,10 @@ def plan_decode(index: FrameIndex, targets: FrameTargets, width: int, height: in
 
 
 def _group(index: FrameIndex, first: int, last: int, rows: Int64, packets: Int64) -> SeekGroup:
+    if index.coded_frames is not None:
+        entries = first + np.flatnonzero(index.packet_is_keyframe[first : last + 1])  # they bring parameters, too
+        skip, cuts = index.coded_frames.left_out(first, last, np.append(entries, first), packets)
+        return SeekGroup(first, last, np.sort(rows), skip, cuts)
     can_skip = ~index.packet_is_reference[first : last + 1]
     can_skip[packets - first] = False
     return SeekGroup(first, last, np.sort(rows), np.flatnonzero(can_skip) + first)

@@ -11,6 +11,7 @@ import numpy as np
 
 from framefleet.decode.plan import SeekGroup
 from framefleet.errors import SeekFailed
+from framefleet.media.av1 import without_frames
 from framefleet.media.clip import ScannedClip
 from framefleet.media.index import FrameIndex
 from framefleet.media.limits import ScanLimits
@@ -69,6 +70,13 @@ class PacketWalk:
             number, self._next = self._next, self._next + 1
             if number >= group.first_packet:
                 yield number, packet
+
+    def feed(self, group: SeekGroup) -> Iterator[tuple[int, Any]]:
+        """As `run`, without what the group leaves out: packets, and single frames of others."""
+        skipped, cut = set(group.skip_packets.tolist()), _places(group)
+        for number, packet in self.run(group):
+            if number not in skipped:
+                yield number, _without(packet, cut[number]) if number in cut else packet
 
     def _seek(self, first: int) -> None:
         aim = first
@@ -132,6 +140,21 @@ class PacketWalk:
             same &= index.packet_size == packet.size
         found = np.flatnonzero(same)
         return int(found[0]) if len(found) == 1 else None
+
+
+def _places(group: SeekGroup) -> dict[int, set[int]]:
+    """Packet -> the places of the coded frames cut out of it."""
+    cut: dict[int, set[int]] = {}
+    for packet, place in group.cuts.tolist():
+        cut.setdefault(packet, set()).add(place)
+    return cut
+
+
+def _without(packet: Any, places: set[int]) -> Any:
+    rest = av.Packet(without_frames(bytes(packet), places))
+    rest.stream, rest.time_base = packet.stream, packet.time_base
+    rest.pts, rest.dts, rest.duration, rest.is_keyframe = packet.pts, packet.dts, packet.duration, packet.is_keyframe
+    return rest
 
 
 def require_packets(num_read: int, clip: ScannedClip) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from framefleet.media.av1 import Av1Reader
 from framefleet.media.facts import INTRA_CODECS, FactReader, IntraReader, TrustingReader
 from framefleet.media.frame_headers import GifReader, Mpeg4Reader, Mpeg12Reader, Vp8Reader, Vp9Reader
 from framefleet.media.nal import H264Reader, HevcReader
 
 
 def reads_packets_of(codec: str) -> bool:
-    """Whether packets of `codec` are read here; the container is believed of all others."""
-    return not isinstance(fact_reader(codec, b""), TrustingReader)
+    """Whether packets of `codec` are read here; the container is believed of all others, and of AV1 that is unusual."""
+    return not isinstance(fact_reader(codec, b""), TrustingReader | Av1Reader)
 
 
 def fact_reader(codec: str, extradata: bytes) -> FactReader:
@@ -23,6 +24,7 @@ def fact_reader(codec: str, extradata: bytes) -> FactReader:
     if codec == "hevc":
         return HevcReader(extradata)
     simple: dict[str, Callable[[], FactReader]] = {
+        "av1": Av1Reader,
         "vp8": Vp8Reader,
         "vp9": Vp9Reader,
         "mpeg1video": Mpeg12Reader,

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from framefleet.media.coded_frames import CodedFrames
 from framefleet.units import NS_PER_S
 
 Int64 = npt.NDArray[np.int64]
@@ -46,6 +47,8 @@ class FrameIndex:
     end may carry the stamp and position of the next one."""
     num_lost: int = 0
     """Frames the source once had that no decoder can give: before a join, behind lost packets, past a cut end."""
+    coded_frames: CodedFrames | None = None
+    """Which coded frames lean on which, where the codec's headers tell (AV1)."""
 
     NO_PTS = np.iinfo(np.int64).min
 

@@ -12,6 +12,8 @@ import numpy as np
 from av.bitstream import BitStreamFilterContext
 
 from framefleet.errors import DecodeTimeout, SourceCorrupt, SourceTooLarge
+from framefleet.media.av1 import Av1Reader
+from framefleet.media.coded_frames import CodedFrames
 from framefleet.media.fact_readers import fact_reader
 from framefleet.media.index import Bool, FrameIndex, Int64
 from framefleet.media.limits import ScanLimits
@@ -38,6 +40,8 @@ class PacketTable:
     """The container says: decode, but do not show."""
     is_corrupt: Bool
     """The demuxer saw damage."""
+    coded_frames: CodedFrames | None = None
+    """What leans on what, frame by frame, for codecs that tell it."""
 
     def __len__(self) -> int:
         return len(self.pts)
@@ -104,7 +108,7 @@ def only(container: Any, stream: Any) -> None:
 def table_of(packets: Iterator[Any], stream: Any, name: str) -> PacketTable:
     """Walk the packets to their end. Raises SourceCorrupt when there is none."""
     context = stream.codec_context
-    read_facts = fact_reader(context.codec.canonical_name, context.extradata or b"").read
+    reader = fact_reader(context.codec.canonical_name, context.extradata or b"")
     columns = tuple(array("q") for _ in range(8))
     pts, dts, duration, pos, size, facts, discarded, corrupt = columns
     for packet in packets:
@@ -113,7 +117,7 @@ def table_of(packets: Iterator[Any], stream: Any, name: str) -> PacketTable:
         duration.append(packet.duration or 0)
         pos.append(-1 if packet.pos is None else packet.pos)
         size.append(packet.size)
-        facts.append(read_facts(bytes(packet), is_key=packet.is_keyframe))
+        facts.append(reader.read(bytes(packet), is_key=packet.is_keyframe))
         discarded.append(packet.is_discard)
         corrupt.append(packet.is_corrupt)
     if not pts:
@@ -122,6 +126,7 @@ def table_of(packets: Iterator[Any], stream: Any, name: str) -> PacketTable:
     return PacketTable(
         pts=numbers[0], dts=numbers[1], duration=numbers[2], pos=numbers[3], size=numbers[4], facts=numbers[5],
         is_discarded=numbers[6] != 0, is_corrupt=numbers[7] != 0,
+        coded_frames=reader.coded_frames if isinstance(reader, Av1Reader) else None,
     )  # fmt: skip
 
 

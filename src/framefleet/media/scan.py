@@ -75,6 +75,9 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         if info.container == "avi":
             table = avi_times(table, stream)
     facts, notes = _facts_with_losses(source, info, table, pid, limits)
+    if info.codec == "av1" and table.coded_frames is None:
+        facts = facts | REFERENCE
+        notes.append("AV1 of an unusual kind: no packet is left out")
     epochs = find_epochs(table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
     table = on_one_clock(table, epochs)
     fps = guessed_fps if MIN_CREDIBLE_FPS <= guessed_fps <= _MAX_GUESSED_FPS else info.fps_from_header or _ASSUMED_FPS

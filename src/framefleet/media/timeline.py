@@ -225,4 +225,5 @@ def make_index(
         packet_pos=table.pos,
         packet_size=table.size,
         num_lost=num_lost,
+        coded_frames=table.coded_frames,
     )

@@ -88,7 +88,7 @@ class _Run:
                 feed = self._decode_group(walk, group, feed, is_strict=is_strict)
                 if self._is_false_start:
                     self._is_false_start = False
-                    feed = self._decode_group(walk, _from_the_first(group), feed, is_strict=is_strict)
+                    feed = self._decode_group(walk, replace(group, first_packet=0).whole(), feed, is_strict=is_strict)
 
     def breaks_standard(self) -> bool:
         """Whether a strict decoder takes none of some keyframes far apart: then its refusals are no sign of damage."""
@@ -109,16 +109,15 @@ class _Run:
     def _decode_group(
         self, walk: PacketWalk, group: SeekGroup, feed: PictureFeed | None, *, is_strict: bool
     ) -> PictureFeed:
-        skipped = set() if self._is_deinterlacing else set(group.skip_packets.tolist())
+        if self._is_deinterlacing:
+            group = group.whole()
         deinterlacer = Deinterlacer() if self._is_deinterlacing else None
         stream = walk.stream
         came: set[int] = set()
         fed: list[int] = []
-        for number, packet in walk.run(self._with_second_field(group)):
+        for number, packet in walk.feed(self._with_second_field(group)):
             if feed is None or walk.stream is not stream:
                 stream, feed = walk.stream, self._new_feed(walk.stream, is_strict=is_strict)
-            if number in skipped:
-                continue
             self._limits.deadline.check("decoding", self._clip.source.name)
             fed.append(number)
             for origin, picture in feed.feed(number, packet):
@@ -147,8 +146,8 @@ class _Run:
 
     def _with_second_field(self, group: SeekGroup) -> SeekGroup:
         """Where packets may be single fields (then the index was made by decoding), one more is needed at the end."""
-        last = len(self._clip.index.packet_pts) - 1
-        if self._clip.index.method != "decoded" or group.last_packet >= last:
+        index, last = self._clip.index, len(self._clip.index.packet_pts) - 1
+        if index.method != "decoded" or index.coded_frames is not None or group.last_packet >= last:
             return group
         return replace(group, last_packet=group.last_packet + 1)
 
@@ -186,7 +185,8 @@ class _Run:
         if self._is_false_start:
             self.is_given[np.searchsorted(self._rows, group.rows)] = False
             return
-        silent = {number for number in fed if number not in came and self._is_shown[number]}
+        whole = set(fed) - set(group.cuts[:, 0].tolist())
+        silent = {number for number in whole - came if self._is_shown[number]}
         if not silent and not feed.troubled:
             return
         spoilt = doubtful(index, group.first_packet, last, feed.troubled | silent)
@@ -205,7 +205,3 @@ class _Run:
         stats.seconds = {"decode": time.monotonic() - started_s - resize_s, "resize": resize_s}
         pictures = self._data if self.is_given.all() else self._data[self.is_given]
         return deliver(self._clip, self._plan.targets.rows, self._rows[self.is_given], pictures, stats)
-
-
-def _from_the_first(group: SeekGroup) -> SeekGroup:
-    return replace(group, first_packet=0, skip_packets=_NONE)

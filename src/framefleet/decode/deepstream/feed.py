@@ -110,8 +110,7 @@ def _enterable_runs(walk: PacketWalk, clip: ScannedClip, plan: DecodePlan) -> li
 def _read(walk: PacketWalk, clip: ScannedClip, groups: tuple[SeekGroup, ...]) -> list[list[_Numbered]]:
     runs = []
     for group in groups:
-        skipped = set(group.skip_packets.tolist())
-        runs.append([(number, packet) for number, packet in walk.run(group) if number not in skipped])
+        runs.append(list(walk.feed(group)))
         require_packets(len(runs[-1]), clip)
     return runs
 

@@ -94,9 +94,7 @@ def _shaped_runs(clip: ScannedClip, plan: DecodePlan, limits: ScanLimits) -> Ite
     with PacketWalk(clip, limits) as walk:
         shaper = PacketShaper(clip.info.codec, walk.stream.codec_context.extradata or b"")
         for group in plan.groups:
-            unwanted = frozenset(group.skip_packets.tolist())
             yield (
                 (number, shaper.shape(bytes(packet), is_first=number == group.first_packet))
-                for number, packet in walk.run(group)
-                if number not in unwanted
+                for number, packet in walk.feed(group)
             )
