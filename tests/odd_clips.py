@@ -35,6 +35,26 @@ def mux(path: Path, like: Path, packets: list[tuple[bytes, int, int, bool]], rat
     return path
 
 
+def cut_and_joined(path: Path, source: Path, parts: list[tuple[int, int]], step: int) -> list[int]:
+    """Parts [first, last) in groups of pictures of `source`, end to end with their packets as they are.
+
+    `step`: ticks of a frame on the clock of `source`, 1/90000 s. Returns the pts in `source` of every packet.
+    """
+    packets, written, origins = packets_of(source), [], []
+    keys = [*(n for n, packet in enumerate(packets) if packet[3]), len(packets)]
+    end_pts, last_dts = 0, -(1 << 40)
+    for first, last in parts:
+        part = packets[keys[first] : keys[last]]
+        shift = end_pts - min(pts for _, pts, _, _ in part)
+        for content, pts, dts, is_key in part:
+            last_dts = min(max(dts + shift, last_dts + 1), pts + shift)
+            written.append((content, pts + shift, last_dts, is_key))
+            origins.append(pts)
+        end_pts = shift + step + max(pts for _, pts, _, _ in part)
+    mux(path, source, written, rate=90_000)
+    return origins
+
+
 def packed_b_vops(path: Path, num_frames: int) -> Path:
     """MPEG-4 in AVI as DivX and Xvid wrote it: a reference VOP and its B-VOP in one packet, then a placeholder."""
     plain = write_clip(path.with_suffix(".mkv"), num_frames, codec="mpeg4", b_frames=1, time_base=Fraction(1, 30))

@@ -76,9 +76,9 @@ def plan_decode(index: FrameIndex, targets: FrameTargets, width: int, height: in
     before, while what follows the keyframe in both orders leans on nothing before it (the rule by which H.264 and
     H.265 define a random access point). Without such a keyframe the run starts at the first packet.
 
-    Groups whose runs touch or overlap are one group, since walking on is never dearer than seeking there. Packets
-    that no other packet refers to and that carry no target are skipped; where the index knows what each coded frame
-    leans on, so is all that no target leans on, single frames of a packet too.
+    Groups whose runs touch or overlap are one group, since walking on is never dearer than seeking there; but no group
+    reaches over a fresh start. Packets that no other packet refers to and that carry no target are skipped; where
+    the index knows what each coded frame leans on, so is all that no target leans on, single frames of a packet too.
     """
     rows = np.unique(targets.rows)
     packets = index.packet_of_row[rows]
@@ -88,6 +88,7 @@ def plan_decode(index: FrameIndex, targets: FrameTargets, width: int, height: in
     reach = np.maximum.accumulate(packets)
     is_head = np.ones(len(rows), np.bool_)
     is_head[1:] = starts[1:] > reach[:-1] + 1
+    is_head[1:] |= np.diff(np.searchsorted(index.fresh_starts, starts, side="right")) > 0
     heads = np.flatnonzero(is_head)
     tails = np.append(heads[1:], len(rows))[: len(heads)]
     groups = tuple(

@@ -49,7 +49,8 @@ def clean_rows(clip: ScannedClip, options: DecodeOptions) -> Int64:
     with open_container(clip.source, limits) as container:
         stream = container.streams[clip.info.stream_index]
         feed = PictureFeed(stream, max_pixels=options.max_source_pixels)
-        for origin, _, _ in presented(feed, read_packets(container, stream, clip.source.name, limits)):
+        packets = read_packets(container, stream, clip.source.name, limits)
+        for origin, _, _ in presented(feed, packets, index.fresh_starts.tolist()):
             limits.deadline.check("looking for clean frames", clip.source.name)
             came.add(origin)
     silent = set(index.packet_of_row.tolist()) - came

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any
 
 import av
@@ -22,6 +23,8 @@ _READ_ON_PACKETS = 48
 """A gap up to this many packets is read over; a longer one is sought across."""
 _TRIES = 3
 _UNKNOWN_PACKETS = 64
+_CONFIRMING_PACKETS = 2
+"""Behind a packet that is known again, so many more must have their size: stamps slip by one where a seek tore one."""
 _SOUGHT_BY_BYTE = frozenset(["mpegts", "h264", "hevc", "vvc", "obu", "av1", "mpegvideo", "m4v"])
 """Formats whose byte positions are exact, and whose times are ambiguous (clocks that reset) or missing."""
 
@@ -113,8 +116,8 @@ class PacketWalk:
             read.append(packet)
             number = self._number_of(packet)
             if number is not None and number + 1 >= len(read):
-                self._ahead, self._next = read, number + 1 - len(read)
-                return True
+                self._ahead, self._next = [*read, *islice(self._packets, _CONFIRMING_PACKETS)], number + 1 - len(read)
+                return self._is_whole_from(number)
             if len(read) >= _UNKNOWN_PACKETS:
                 return False
         return False
@@ -126,7 +129,7 @@ class PacketWalk:
 
     def _has_size(self, number: int, packet: Any) -> bool:
         sizes = self._clip.index.packet_size
-        return sizes is None or bool(sizes[number] == packet.size)
+        return sizes is None or (number < len(sizes) and bool(sizes[number] == packet.size))
 
     def _number_of(self, packet: Any) -> int | None:
         """None where it cannot be told: a size alone identifies nothing."""

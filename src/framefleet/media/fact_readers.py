@@ -7,7 +7,8 @@ from collections.abc import Callable
 from framefleet.media.av1 import Av1Reader
 from framefleet.media.facts import INTRA_CODECS, FactReader, IntraReader, TrustingReader
 from framefleet.media.frame_headers import GifReader, Mpeg4Reader, Mpeg12Reader, Vp8Reader, Vp9Reader
-from framefleet.media.nal import H264Reader, HevcReader
+from framefleet.media.hevc import HevcReader
+from framefleet.media.nal import H264Reader
 
 
 def reads_packets_of(codec: str) -> bool:

@@ -28,10 +28,15 @@ NOT_ONE_PICTURE: Final = 1 << 8
 """Carries a single field, or more than one picture: only decoding tells which pictures come out."""
 IS_B: Final = 1 << 9
 """Predicted from two sides, so presentation and decode order may differ."""
+ORDERED: Final = 1 << 10
+"""The stream itself counts where the picture is shown; see `ORDER_SHIFT`."""
 LAYER_SHIFT, LAYER_MASK = 12, 7
 """Three bits: the temporal layer."""
-RECOVERY_SHIFT: Final = 16
-"""Bits from here on, with RECOVERY: how many reference pictures later the pictures are right."""
+RECOVERY_SHIFT, RECOVERY_MASK = 16, (1 << 20) - 1
+"""Twenty bits, with RECOVERY: how many reference pictures later the pictures are right."""
+ORDER_SHIFT, ORDER_BITS = 40, 16
+"""With ORDERED: the picture's place in presentation order by the stream's own count. Shorter counts fill the high bits,
+so that all of them wrap at 2**16."""
 
 _ZERO_RUN = bytes(16)
 
@@ -65,6 +70,12 @@ INTRA_CODECS: Final = frozenset((
     "jpeg2000", "jpegls", "png", "bmp", "tiff", "huffyuv", "ffvhuff", "utvideo", "magicyuv", "hap", "dxv", "qoi",
     "yuv4", "ayuv", "targa", "exr", "dpx", "speedhq", "hqx", "hq_hqa", "sheervideo", "cllc",
 ))  # fmt: skip
+
+
+def order_of(count: int, num_bits: int) -> int:
+    """The bits that say: shown at `count`, by a counter of `num_bits` bits."""
+    whole = count << ORDER_BITS - num_bits if num_bits < ORDER_BITS else count
+    return ORDERED | (whole & (1 << ORDER_BITS) - 1) << ORDER_SHIFT
 
 
 def holds_zero_run(packet: bytes, *, may_end_in_zeros: bool) -> bool:

@@ -10,12 +10,16 @@ from framefleet.media.facts import (
     IS_B,
     LEADS_SAFELY,
     NOT_ONE_PICTURE,
+    ORDER_BITS,
     REFERENCE,
     START,
     holds_zero_run,
+    order_of,
 )
 
 _MAX_UNCODED_VOP_BYTES = 19
+_MPEG_RATES = (0, 24, 24, 25, 30, 30, 50, 60, 60)
+"""Pictures per second of a time code, by frame_rate_code (ISO/IEC 13818-2, table 6-4)."""
 
 
 class Vp8Reader:
@@ -73,10 +77,11 @@ def _vp9_head(packet: bytes, at: int) -> tuple[bool, bool]:
 
 
 class Mpeg12Reader:
-    """ISO/IEC 13818-2, 6.2-6.3.9: picture types, closed groups of pictures, gaps in temporal_reference."""
+    """ISO/IEC 13818-2, 6.2-6.3.9: picture types, closed and broken groups, gaps in temporal_reference, time codes."""
 
     def __init__(self) -> None:
         self._is_closed = False
+        self._clock = _GroupClock()
         self._older_ref = self._newer_ref = self._last_b = -1
         """temporal_reference of the two reference pictures held, and of the last B-picture between them."""
 
@@ -85,18 +90,27 @@ class Mpeg12Reader:
         picture = packet.find(b"\0\0\1\0")
         if picture < 0 or len(packet) < picture + 6:
             return HIDDEN
-        group = packet.find(b"\0\0\1\xb8", 0, picture)
-        if 0 <= group < len(packet) - 7:
-            self._is_closed = bool(packet[group + 7] & 0x40)
+        is_broken = self._read_group(packet[:picture])
         number = packet[picture + 4] << 2 | packet[picture + 5] >> 6
         kind = packet[picture + 5] >> 3 & 7
-        facts = DAMAGED if holds_zero_run(packet, may_end_in_zeros=True) else 0
+        facts = self._clock.order(number) | (DAMAGED if holds_zero_run(packet, may_end_in_zeros=True) else 0)
         if kind == 3:
             return facts | IS_B | (LEADS_SAFELY if self._is_closed else 0) | self._gap_at_b(number)
         if kind == 1:
             self._older_ref, self._newer_ref, self._last_b = -1, number, -1
-            return facts | REFERENCE | START
+            return facts | REFERENCE | START | (GAP if is_broken else 0)
         return facts | REFERENCE | self._gap_at_p(number)
+
+    def _read_group(self, head: bytes) -> bool:
+        """Read the headers before a picture; True where they say that its leading pictures have lost what they need."""
+        sequence, group = head.find(b"\0\0\1\xb3"), head.find(b"\0\0\1\xb8")
+        if 0 <= sequence < len(head) - 7:
+            self._clock.set_rate(head[sequence + 7] & 15)
+        if not 0 <= group < len(head) - 7:
+            return False
+        self._clock.start_group(int.from_bytes(head[group + 4 : group + 8], "big") >> 7)
+        self._is_closed = bool(head[group + 7] & 0x40)
+        return bool(head[group + 7] & 0x20) and not self._is_closed
 
     def _gap_at_b(self, number: int) -> int:
         """B-pictures fill the numbers between the two references around them, one by one (fields share a number)."""
@@ -114,6 +128,34 @@ class Mpeg12Reader:
         is_wrapped = number < self._newer_ref
         self._older_ref, self._newer_ref, self._last_b = (-1 if is_wrapped else self._newer_ref), number, -1
         return GAP if missing and not is_wrapped else 0
+
+
+class _GroupClock:
+    """Counts pictures over groups by their time codes (6.3.8), which tell where a stream was cut and joined."""
+
+    def __init__(self) -> None:
+        self._rate = 0
+        self._code: int | None = None
+        self._base = self._num_pictures = 0
+
+    def set_rate(self, code: int) -> None:
+        self._rate = _MPEG_RATES[code] if code < len(_MPEG_RATES) else 0
+
+    def start_group(self, bits: int) -> None:
+        """`bits`: the 25 of a time code. Pictures shown longer (film at 30 a second) may make it run ahead by half."""
+        minutes = (bits >> 19 & 31) * 60 + (bits >> 13 & 63)
+        code = (minutes * 60 + (bits >> 6 & 63)) * self._rate + (bits & 63)
+        if bits >> 24:
+            code -= 2 * (minutes - minutes // 10)
+        advance = self._num_pictures if self._code is None else code - self._code
+        if self._num_pictures <= advance <= self._num_pictures * 3 // 2 + 2:
+            advance = self._num_pictures
+        self._base, self._code, self._num_pictures = self._base + advance, code, 0
+
+    def order(self, temporal_reference: int) -> int:
+        """The facts of a picture's place."""
+        self._num_pictures = max(self._num_pictures, temporal_reference + 1)
+        return order_of(self._base + temporal_reference, ORDER_BITS)
 
 
 class Mpeg4Reader:

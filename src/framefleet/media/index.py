@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -47,6 +47,10 @@ class FrameIndex:
     end may carry the stamp and position of the next one."""
     num_lost: int = 0
     """Frames the source once had that no decoder can give: before a join, behind lost packets, past a cut end."""
+
+    fresh_starts: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    """[J] keyframe packets before which another stream, or a loss, ends: decoders are emptied there, so that no frame
+    depends on whether those before were asked for."""
     coded_frames: CodedFrames | None = None
     """Which coded frames lean on which, where the codec's headers tell (AV1)."""
 
@@ -59,7 +63,7 @@ class FrameIndex:
             assert known is None or known.shape == self.packet_pts.shape
         for array in (
             self.packet_pts, self.packet_is_keyframe, self.packet_is_reference, self.packet_of_row, self.pts_ns,
-            self.packet_pos, self.packet_size,
+            self.packet_pos, self.packet_size, self.fresh_starts,
         ):  # fmt: skip
             if array is not None:
                 array.setflags(write=False)

@@ -1,4 +1,4 @@
-"""H.264 and H.265 packets, read as far as their slice headers. Section numbers are of ITU-T H.264 and H.265."""
+"""H.264 packets, read as far as their slice headers. Section numbers are of ITU-T H.264."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from framefleet.media.facts import (
     GAP,
     HIDDEN,
     IS_B,
-    LAYER_SHIFT,
-    LEADS_BROKEN,
-    LEADS_SAFELY,
     NOT_ONE_PICTURE,
     RECOVERY,
     RECOVERY_SHIFT,
     REFERENCE,
     START,
     holds_zero_run,
+    order_of,
 )
 
 _HEADER_BYTES = 48
 _SLICE_BYTES = 24
 """A slice header as far as it is read here has under 100 bits (7.3.3), and room for emulation prevention."""
-_START_CODE = b"\0\0\1"
+MAX_ORDER_BITS = 16
+START_CODE = b"\0\0\1"
 _HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135))
 
 
@@ -46,12 +45,12 @@ def _by_length(packet: bytes, length_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _by_start_code(packet: bytes) -> Iterator[tuple[int, int]]:
-    start = packet.find(_START_CODE)
+    start = packet.find(START_CODE)
     if start < 0:
         raise SourceCorrupt("a packet has no start code")
     while start >= 0:
         start += 3
-        following = packet.find(_START_CODE, start)
+        following = packet.find(START_CODE, start)
         yield start, following if following >= 0 else len(packet)
         start = following
 
@@ -62,6 +61,8 @@ class _Sps:
     frame_mbs_only: bool
     has_colour_planes: bool
     allows_gaps: bool
+    order_bits: int
+    """Of pic_order_cnt_lsb; 0 where pictures are not counted so."""
 
 
 class H264Reader:
@@ -164,6 +165,8 @@ class H264Reader:
         frame_num = bits.u(sps.frame_num_bits)
         if not sps.frame_mbs_only and bits.u(1):
             facts |= NOT_ONE_PICTURE
+        elif sps.order_bits and not is_idr:
+            facts |= order_of(bits.u(sps.order_bits), sps.order_bits)
         facts |= self._frame_num_gap(frame_num, sps, is_idr=is_idr, is_reference=bool(nal[0] & 0x60))
         return facts, is_intra
 
@@ -200,16 +203,17 @@ def _read_sps(payload: bytes) -> tuple[int, _Sps]:
             _skip_scaling_lists(bits, 8 if chroma_format != 3 else 12)
     frame_num_bits = bits.ue() + 4
     poc_type = bits.ue()
-    if poc_type == 0:
-        bits.ue()
-    elif poc_type == 1:
+    order_bits = bits.ue() + 4 if poc_type == 0 else 0
+    if order_bits > MAX_ORDER_BITS:
+        raise SourceCorrupt("no such picture counter")
+    if poc_type == 1:
         bits.u(1), bits.se(), bits.se()
         for _ in range(bits.ue()):
             bits.se()
     bits.ue()  # max_num_ref_frames
     allows_gaps = bool(bits.u(1))
     bits.ue(), bits.ue()  # size in macroblocks
-    return sps_id, _Sps(frame_num_bits, bool(bits.u(1)), has_colour_planes, allows_gaps)
+    return sps_id, _Sps(frame_num_bits, bool(bits.u(1)), has_colour_planes, allows_gaps, order_bits)
 
 
 def _skip_scaling_lists(bits: BitReader, count: int) -> None:
@@ -243,45 +247,3 @@ def _recovery_frames(sei: bytes) -> int | None:
             return BitReader(sei[at : at + size]).ue()
         at += size
     return None
-
-
-class HevcReader:
-    """Facts of H.265 packets: random access, leading pictures, sub-layer non-reference pictures, impossible bytes."""
-
-    def __init__(self, extradata: bytes) -> None:
-        is_hvcc = len(extradata) > 22 and extradata[:3] not in (b"\0\0\0", _START_CODE)
-        self._length_bytes = (extradata[21] & 3) + 1 if is_hvcc else 0
-
-    def read(self, packet: bytes, *, is_key: bool) -> int:
-        """See FactReader."""
-        try:
-            facts = self._facts(packet)
-        except (SourceCorrupt, IndexError):
-            return DAMAGED | REFERENCE
-        is_torn = holds_zero_run(packet, may_end_in_zeros=not self._length_bytes)
-        return facts | DAMAGED if is_torn else facts
-
-    def _facts(self, packet: bytes) -> int:
-        for start, _ in split_nals(packet, self._length_bytes):
-            kind = (packet[start] >> 1) & 63
-            if packet[start] & 128:
-                raise SourceCorrupt("a forbidden bit is set")
-            if kind < 32:
-                layer = max(0, (packet[start + 1] & 7) - 1)
-                return _HEVC_FACTS[kind] | layer << LAYER_SHIFT
-        return HIDDEN
-
-
-def _hevc_facts(kind: int) -> int:
-    """Table 7-1."""
-    facts = 0 if kind <= 14 and kind % 2 == 0 else REFERENCE
-    if 16 <= kind <= 21:
-        facts |= START
-    if kind in (8, 9):
-        facts |= LEADS_BROKEN
-    if kind in (6, 7):
-        facts |= LEADS_SAFELY
-    return facts
-
-
-_HEVC_FACTS = tuple(_hevc_facts(kind) for kind in range(32))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -101,10 +101,18 @@ def first_picture(stream: Any, packets: Iterable[Any], max_pixels: int) -> Any |
     return None
 
 
-def presented(feed: PictureFeed, packets: Iterator[Any]) -> Iterator[tuple[int, int | None, Any]]:
-    """Decode a whole stream: (packet number, ticks or None, picture) in presentation order."""
-    number = -1
+def presented(
+    feed: PictureFeed, packets: Iterator[Any], fresh_starts: Collection[int]
+) -> Iterator[tuple[int, int | None, Any]]:
+    """Decode a whole stream: (packet number, ticks or None, picture) in presentation order.
+
+    The decoder is emptied before each packet number of `fresh_starts`.
+    """
+    number, fresh = -1, set(fresh_starts)
     for number, packet in enumerate(packets):
+        if number in fresh:
+            for origin, picture in feed.drain(number - 1):
+                yield origin, picture.pts, picture
         for origin, picture in feed.feed(number, packet):
             yield origin, picture.pts, picture
     for origin, picture in feed.drain(number):

@@ -15,6 +15,7 @@ from framefleet.media.colour import ColourTags
 from framefleet.media.facts import DAMAGED, GAP, HIDDEN, IS_B, NOT_ONE_PICTURE, REFERENCE, START
 from framefleet.media.index import Bool, FrameIndex, Int64
 from framefleet.media.info import StreamInfo
+from framefleet.media.joins import fresh_starts, mark_joins
 from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container, open_file
 from framefleet.media.packets import NO_PTS, PacketTable, avi_times, read_packets, table_of
@@ -80,6 +81,7 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         notes.append("AV1 of an unusual kind: no packet is left out")
     epochs = find_epochs(table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
     table = on_one_clock(table, epochs)
+    facts = mark_joins(facts, info.codec)
     fps = guessed_fps if MIN_CREDIBLE_FPS <= guessed_fps <= _MAX_GUESSED_FPS else info.fps_from_header or _ASSUMED_FPS
     walked = _Walked(source, info, table, epochs, facts, fps, limits, promise, raw_pts, notes)
     reason = why_packets_cannot_tell(table, info.codec, has_b_frames=info.has_b_frames)
@@ -154,7 +156,7 @@ def _facts_with_losses(
 
 
 def _by_packets(walked: _Walked) -> FrameIndex:
-    broken = undecodable(walked.facts, walked.table.pts, walked.info.codec)
+    broken = undecodable(walked.facts, walked.table.pts)
     rows = presentable_rows(replace(walked.table, facts=walked.facts), broken)
     if not len(rows[0]):
         raise SourceCorrupt("no frame of the clip can be decoded", given=f"{walked.source.name!r}: no clean keyframe")
@@ -175,7 +177,8 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
     with open_container(source, limits) as container:
         stream = container.streams[info.stream_index]
         feed = PictureFeed(stream, max_pixels=limits.max_source_pixels)
-        for origin, pts, picture in presented(feed, read_packets(container, stream, source.name, limits)):
+        packets = read_packets(container, stream, source.name, limits)
+        for origin, pts, picture in presented(feed, packets, fresh_starts(walked.facts).tolist()):
             limits.deadline.check("decoding to find the frames", source.name)
             if not origins:
                 info = describe(container, stream, source, limits, picture, colours=info.container_colours)
@@ -184,7 +187,7 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
             ticks[origin] = (pts or 0) + int(walked.epochs.shift[origin]) if is_known else None
     facts = walked.facts.copy()
     facts[[number for number in feed.troubled if 0 <= number < len(facts)]] |= DAMAGED
-    broken = _broken_by_decoding(facts, table, info.codec, feed.troubled)
+    broken = _broken_by_decoding(facts, table, feed.troubled)
     is_one_to_one = not np.any(facts & (NOT_ONE_PICTURE | HIDDEN))
     order = with_lost(origins, (facts & IS_B != 0).tolist()) if is_one_to_one else origins
     decode_times = table.pts if reason == PTS_ARE_DTS else table.dts
@@ -197,17 +200,19 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
     walked.notes.append(f"{reason}: decoded to find the frames")
     if not clock and not any(t is not None for t in ticks.values()):
         walked.notes.append(f"the source has no clock: {walked.fps:g} frames per second are assumed")
-    seen = replace(walked, info=info, facts=facts)
+    shown_at = table.pts.copy()
+    shown_at[order] = times
+    seen = replace(walked, info=info, facts=facts, table=replace(table, pts=shown_at))
     rows = np.array(order, np.int64)[kept], times[kept]
     walked.notes.extend(_resets(walked.epochs, rows[0]))
     lost = broken | ~np.isin(np.arange(len(table)), origins) if is_one_to_one else broken
     return ScannedClip(source, info, _finish(seen, rows, lost, "decoded"))
 
 
-def _broken_by_decoding(facts: Int64, table: PacketTable, codec: str, troubled: set[int]) -> Bool:
+def _broken_by_decoding(facts: Int64, table: PacketTable, troubled: set[int]) -> Bool:
     """As `undecodable`; a stream without any clean start is left to the decoder, which shows what has recovered."""
     if facts[0] & START or np.any(facts & START & ~(facts & DAMAGED)):
-        return undecodable(facts, table.pts, codec)
+        return undecodable(facts, table.pts)
     return np.isin(np.arange(len(facts)), list(troubled))
 
 
@@ -220,14 +225,32 @@ def _finish(
     usual = int(np.median(steps)) if len(steps) else round(walked.step)
     is_shown = (facts & HIDDEN == 0) & ~table.is_discarded
     num_lost = int(np.count_nonzero(broken & is_shown)) + max(0, walked.promise.num_packets - len(table))
-    num_lost += _num_missing_at(np.flatnonzero(facts[packets] & GAP), steps, usual)
+    num_lost += _num_behind_gaps(walked, rows, broken & is_shown, usual)
     num_lost += _num_unread(walked, rows, usual)
+    walked.notes.extend(f"decoding begins anew at row {row}" for row in _rows_of(fresh_starts(facts), packets))
     if num_lost:
         walked.notes.append(f"{num_lost} frames cannot be decoded")
     return make_index(
         table, facts, rows, walked.info.time_base, packet_pts=walked.raw_pts,
         last_duration=int(table.duration[packets[-1]]) or usual, method=method, num_lost=num_lost, notes=walked.notes,
     )  # fmt: skip
+
+
+def _rows_of(starts: Int64, packets: Int64) -> list[int]:
+    """The rows of those of the `starts` that have one, but for the first row."""
+    rows = np.flatnonzero(np.isin(packets, starts))
+    return [int(row) for row in rows if row]
+
+
+def _num_behind_gaps(walked: _Walked, rows: tuple[Int64, Int64], broken: Bool, usual: int) -> int:
+    """Frames whose packets are gone: what the pauses at gaps have room for, less those whose packets are here."""
+    packets, ticks = rows
+    gap_rows = np.flatnonzero(walked.facts[packets] & GAP)
+    gap_rows = gap_rows[gap_rows > 0]
+    here = np.sort(walked.table.pts[broken])
+    num_here = np.searchsorted(here, ticks[gap_rows]) - np.searchsorted(here, ticks[gap_rows - 1])
+    pauses = ticks[gap_rows] - ticks[gap_rows - 1] - num_here * usual
+    return int(np.maximum(np.rint(pauses / usual) - 1, 0).sum()) if usual > 0 else 0
 
 
 def _num_missing_at(gap_rows: Int64, steps: Int64, usual: int) -> int:

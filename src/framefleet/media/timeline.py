@@ -15,15 +15,16 @@ from framefleet.media.facts import (
     IS_B,
     LAYER_MASK,
     LAYER_SHIFT,
-    LEADS_BROKEN,
     LEADS_SAFELY,
     NOT_ONE_PICTURE,
     RECOVERY,
+    RECOVERY_MASK,
     RECOVERY_SHIFT,
     REFERENCE,
     START,
 )
 from framefleet.media.index import Bool, FrameIndex, Int64
+from framefleet.media.joins import fresh_starts, leading
 from framefleet.media.packets import NO_PTS, PacketTable
 from framefleet.media.transport import Losses
 from framefleet.units import NS_PER_S, ticks_to_ns
@@ -78,7 +79,7 @@ def mark_losses(table: PacketTable, losses: Losses) -> Int64:
     return facts
 
 
-def undecodable(facts: Int64, pts: Int64, codec: str) -> Bool:
+def undecodable(facts: Int64, pts: Int64) -> Bool:
     """[P] packets whose picture cannot come out right: damaged, or leaning on something damaged or missing.
 
     After a loss everything is doubtful until the next START; pictures that lead that START (shown before it, decoded
@@ -87,32 +88,25 @@ def undecodable(facts: Int64, pts: Int64, codec: str) -> Bool:
     """
     broken = np.zeros(len(facts), np.bool_)
     trouble = (facts & (DAMAGED | GAP)) != 0
-    if facts[0] & START and not trouble.any() and not np.any(facts & LEADS_BROKEN) and not _leads(facts, pts, codec):
+    leads = leading(facts, pts) & (facts & LEADS_SAFELY == 0)
+    if facts[0] & START and not trouble.any() and not leads.any():
         return broken
-    is_lost, lead_is_lost, start_pts, refs_to_go = True, True, NO_PTS, -1
-    for packet, (fact, ticks) in enumerate(zip(facts.tolist(), pts.tolist(), strict=True)):
+    is_lost, lead_is_lost, refs_to_go = True, True, -1
+    for packet, (fact, is_leading) in enumerate(zip(facts.tolist(), leads.tolist(), strict=True)):
         if fact & START and not fact & DAMAGED:
-            lead_is_lost, is_lost, start_pts = is_lost or bool(fact & GAP), False, ticks
+            lead_is_lost, is_lost = is_lost or bool(fact & GAP), False
             continue
         if fact & (DAMAGED | GAP):
             refs_to_go = -1
         elif refs_to_go > 0 and fact & REFERENCE:
             refs_to_go -= 1
             is_lost = is_lost and refs_to_go > 0
-        elif is_lost and refs_to_go < 0 and fact & RECOVERY:
-            refs_to_go = fact >> RECOVERY_SHIFT
-        leads = fact & LEADS_BROKEN or (ticks != NO_PTS and ticks < start_pts)
-        broken[packet] = is_lost or fact & (DAMAGED | GAP) or (lead_is_lost and leads and not fact & LEADS_SAFELY)
+        broken[packet] = is_lost or fact & (DAMAGED | GAP) or (lead_is_lost and is_leading)
         if fact & GAP or (fact & DAMAGED and fact & REFERENCE):
             is_lost = True
+        if is_lost and refs_to_go < 0 and fact & RECOVERY and not fact & DAMAGED:
+            refs_to_go = fact >> RECOVERY_SHIFT & RECOVERY_MASK
     return broken
-
-
-def _leads(facts: Int64, pts: Int64, codec: str) -> bool:
-    """Whether pictures are shown before the first packet and are not known to be safe."""
-    if codec == "hevc" or pts[0] == NO_PTS:
-        return False
-    return bool(np.any((pts < pts[0]) & (pts != NO_PTS) & (facts & LEADS_SAFELY == 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,4 +220,5 @@ def make_index(
         packet_size=table.size,
         num_lost=num_lost,
         coded_frames=table.coded_frames,
+        fresh_starts=fresh_starts(facts),
     )

@@ -146,10 +146,10 @@ class _Run:
 
     def _with_second_field(self, group: SeekGroup) -> SeekGroup:
         """Where packets may be single fields (then the index was made by decoding), one more is needed at the end."""
-        index, last = self._clip.index, len(self._clip.index.packet_pts) - 1
-        if index.method != "decoded" or index.coded_frames is not None or group.last_packet >= last:
+        index, following = self._clip.index, group.last_packet + 1
+        if index.method != "decoded" or index.coded_frames is not None or following == len(index.packet_pts):
             return group
-        return replace(group, last_packet=group.last_packet + 1)
+        return group if following in index.fresh_starts else replace(group, last_packet=following)
 
     def _new_feed(self, stream: Any, *, is_strict: bool) -> PictureFeed:
         info = self._clip.info

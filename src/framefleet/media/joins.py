@@ -1,0 +1,89 @@
+"""Joins: where a stream goes on that was cut elsewhere, though nothing in it says so. Pure numpy.
+
+Tools that copy packets put parts of streams end to end at keyframes. A keyframe of an open group is shown after
+pictures that lean on the group before, which is another now: they decode to mixtures, mostly without any error. The
+stream's own count of its pictures (H.264, H.265: picture order count; MPEG-1/2: time codes) tells.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framefleet.media.facts import (
+    DAMAGED,
+    GAP,
+    LEADS_BROKEN,
+    ORDER_BITS,
+    ORDER_SHIFT,
+    ORDERED,
+    RECOVERY,
+    REFERENCE,
+    START,
+)
+from framefleet.media.index import Bool, FrameIndex, Int64
+
+_WRAP = 1 << ORDER_BITS
+_CODECS_THAT_MUST_COUNT = ("h264", "hevc")
+_REGULAR_SHARE = 0.75
+
+
+def find_joins(facts: Int64, codec: str) -> Int64:
+    """Packets [J], each a place where decoding may begin, before which the count of pictures does not go on.
+
+    From the last picture shown before such a place to the first one shown after it the count must make its usual step.
+    A stream whose count knows no usual step (it goes with the time, say) tells nothing, nor does one of a codec that
+    need not count, unless the count goes on at most of its keyframes.
+    """
+    entries = np.flatnonzero((facts & (START | RECOVERY) != 0) & (facts & DAMAGED == 0))
+    known = np.flatnonzero(facts & ORDERED)
+    part = np.searchsorted(entries, known, side="right")
+    shown = np.lexsort((_unwrapped(facts)[known], part))
+    known, part = known[shown], part[shown]
+    steps = np.diff(facts[known] >> ORDER_SHIFT) % _WRAP
+    if not len(steps):
+        return known[:0]
+    values, counts = np.unique(steps, return_counts=True)
+    is_usual = steps == values[np.argmax(counts)]
+    crosses = np.flatnonzero(np.diff(part))
+    entry = entries[part[crosses + 1] - 1]
+    is_counted = facts[entry] & ORDERED != 0  # a picture that resets the count has none
+    crosses, entry = crosses[is_counted], entry[is_counted]
+    if codec in _CODECS_THAT_MUST_COUNT:
+        is_telling = is_usual.mean() >= _REGULAR_SHARE
+    else:
+        is_telling = 2 * np.count_nonzero(is_usual[crosses]) > len(crosses)
+    return entry[~is_usual[crosses]] if is_telling else known[:0]
+
+
+def mark_joins(facts: Int64, codec: str) -> Int64:
+    """The facts with `GAP` set at joins."""
+    found = facts.copy()
+    found[find_joins(facts, codec)] |= GAP
+    return found
+
+
+def fresh_starts(facts: Int64) -> Int64:
+    """Packets [J] at which a decoder must be emptied: a clean start, and what comes before is another stream's."""
+    return np.flatnonzero((facts & START != 0) & (facts & GAP != 0) & (facts & DAMAGED == 0))
+
+
+def leading(facts: Int64, pts: Int64) -> Bool:
+    """[P] packets shown before the START they follow in the stream: by pts, where there are none by the count."""
+    number = np.arange(len(facts))
+    start = np.maximum.accumulate(np.where((facts & START != 0) & (facts & DAMAGED == 0), number, 0))
+    has_pts = np.minimum(pts, pts[start]) != FrameIndex.NO_PTS
+    has_order = facts & facts[start] & ORDERED != 0
+    order = _unwrapped(facts)
+    leads = np.where(has_pts, pts < pts[start], has_order & (order < order[start]))
+    return np.asarray(leads | (facts & LEADS_BROKEN != 0), np.bool_)
+
+
+def _unwrapped(facts: Int64) -> Int64:
+    """[P] the count without its wraps, each from the reference picture before; continuous up to the next reset."""
+    order = facts >> ORDER_SHIFT
+    number = np.arange(len(facts))
+    anchor = np.maximum.accumulate(np.where(facts & REFERENCE != 0, number, 0))
+    before = np.concatenate(([0], anchor[:-1]))
+    step = (order - order[before] + _WRAP // 2) % _WRAP - _WRAP // 2
+    at_anchor = np.cumsum(np.where(facts & REFERENCE != 0, step, 0))
+    return np.asarray(at_anchor[before] + step, np.int64)

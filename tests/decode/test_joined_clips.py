@@ -1,0 +1,123 @@
+"""Open groups of pictures cut and joined packet by packet: what is given is right, and the same in any company."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from barcode_clips import write_clip
+from odd_clips import cut_and_joined
+
+from framefleet.decode.backends.pyav import PyAvBackend
+from framefleet.decode.options import DecodeOptions
+from framefleet.decode.plan import plan_decode
+from framefleet.errors import DecodeError
+from framefleet.media.scan import scan
+from framefleet.media.source import VideoSource
+from framefleet.sampling.sampler import FrameTargets
+
+FRAMES, GOP, STEP = 120, 12, 3000
+OPEN = "open-gop=1:scenecut=0:keyint=12:min-keyint=12:b-adapt=0"
+KINDS = {
+    "h264": ("libx264", 2, {"x264-params": f"{OPEN}:bframes=2:b-pyramid=none"}),
+    "h264_pyramid": ("libx264", 3, {"x264-params": f"{OPEN}:bframes=3:b-pyramid=normal:ref=4"}),
+    "hevc": ("libx265", 2, {"x265-params": f"log-level=none:{OPEN}:bframes=2:b-pyramid=0"}),
+    "hevc_pyramid": ("libx265", 4, {"x265-params": f"log-level=none:{OPEN}:bframes=4:b-pyramid=1"}),
+    "mpeg2": ("mpeg2video", 2, {"b": "4M"}),
+}
+PARTS = {
+    "a hole": [(0, 3), (5, 8)],
+    "two cuts": [(1, 4), (7, 9)],
+    "twice the same": [(2, 4), (2, 4)],
+    "backward": [(5, 7), (1, 3)],
+    "three": [(1, 3), (4, 6), (7, 9)],
+    "single groups": [(1, 2), (4, 5), (2, 3), (6, 7)],
+}
+CONTAINERS = {
+    "h264": ("ts", "mp4", "mkv", "h264"), "h264_pyramid": ("ts", "mp4", "h264"), "hevc": ("ts", "mkv", "hevc"),
+    "hevc_pyramid": ("ts", "mp4"), "mpeg2": ("ts", "mpg", "m2v"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wholes(tmp_path_factory):
+    """kind -> (path, picture by pts) of a whole stream, each made once."""
+    folder, made = tmp_path_factory.mktemp("wholes"), {}
+
+    def whole(kind):
+        if kind not in made:
+            codec, b_frames, options = KINDS[kind]
+            time_base = Fraction(1, 30) if codec == "mpeg2video" else Fraction(1, 90_000)
+            path = write_clip(
+                folder / f"{kind}.ts", FRAMES, codec=codec, gop=GOP, b_frames=b_frames, options=options,
+                size=(176, 64), time_base=time_base,
+            )  # fmt: skip
+            clip = scan(VideoSource.of(path))
+            pictures = decoded(clip, range(FRAMES))
+            pts = clip.index.packet_pts[clip.index.packet_of_row]
+            made[kind] = path, {int(t): pictures[row] for row, t in enumerate(pts)}
+        return made[kind]
+
+    return whole
+
+
+def decoded(clip, rows):
+    """row -> picture of those that are given."""
+    plan = plan_decode(clip.index, FrameTargets(np.array(sorted(rows))), clip.info.width, clip.info.height)
+    try:
+        frames = PyAvBackend().decode(clip, plan, DecodeOptions(backend="pyav"))
+    except DecodeError:
+        return {}
+    return dict(zip(frames.indices.tolist(), frames.data, strict=True))
+
+
+def assert_in_any_company(clip, full, subsets):
+    for rows in subsets:
+        given = decoded(clip, rows)
+        assert set(given) == set(full) & set(rows)
+        assert all(np.array_equal(picture, full[row]) for row, picture in given.items()), rows
+
+
+def joined_clip(wholes, kind, parts, path):
+    whole, pictures = wholes(kind)
+    origins = cut_and_joined(path, whole, parts, STEP)
+    clip = scan(VideoSource.of(path))
+    assert len(clip.index.packet_pts) == len(origins)
+    return clip, [pictures[origins[packet]] for packet in clip.index.packet_of_row]
+
+
+def case(kind, container, name, *, marks=()):
+    return pytest.param(kind, container, PARTS[name], id=f"{kind}-{container}-{name}", marks=marks)
+
+
+CASES = [case(kind, CONTAINERS[kind][0], name) for kind in KINDS for name in ("a hole", "twice the same")]
+CASES += [
+    case(kind, container, name, marks=pytest.mark.slow)
+    for kind in KINDS
+    for container in CONTAINERS[kind]
+    for name in PARTS
+    if (kind, name) != ("mpeg2", "single groups")  # time codes that never go on tell nothing
+]
+
+
+@pytest.mark.parametrize(("kind", "container", "parts"), CASES)
+def test_every_frame_given_is_right_alone_as_in_company(wholes, tmp_path, kind, container, parts):
+    clip, expected = joined_clip(wholes, kind, parts, tmp_path / f"joined.{container}")
+    full = decoded(clip, range(len(expected)))
+    assert sorted(full) == list(range(len(expected)))
+    assert all(np.array_equal(picture, expected[row]) for row, picture in full.items())
+    num_leading = KINDS[kind][1] if kind != "hevc_pyramid" else 1
+    assert len(full) >= len(clip.index.packet_pts) - num_leading * len(parts)
+    assert 0 < clip.index.num_lost <= num_leading * len(parts)
+    rng = np.random.default_rng(len(full))
+    few = [rng.choice(len(full), size, replace=False).tolist() for size in (2, 3, 5, 8) for _ in range(2)]
+    assert_in_any_company(clip, full, [[row] for row in range(0, len(full), 3)] + few)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_put_together_again_as_it_was_loses_nothing(wholes, tmp_path, kind):
+    clip, expected = joined_clip(wholes, kind, [(0, 3), (3, 7), (7, 10)], tmp_path / "again.ts")
+    assert clip.index.num_lost == 0
+    assert clip.index.notes == ()
+    assert len(decoded(clip, range(len(expected)))) == len(expected) == len(clip.index.packet_pts)
