@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from fractions import Fraction
 
 import av
@@ -17,6 +18,7 @@ from odd_clips import (
     turned,
     with_exif,
 )
+from PIL import Image, ImageOps
 
 import framefleet
 from framefleet.decode.backends.fake import draw_frame
@@ -144,19 +146,62 @@ def test_all_eight_ways_a_phone_may_be_held(tmp_path, rotation_deg, hflip):
     assert shown(frames) == list(range(6))
 
 
-@pytest.mark.parametrize(("orientation", "rotation_deg"), [(1, 0), (3, 180), (6, 90), (8, 270)])
-def test_jpegs_with_exif(orientation, rotation_deg):
+EXIF = {
+    1: (0, False), 2: (0, True), 3: (180, False), 4: (180, True),
+    5: (270, True), 6: (90, False), 7: (90, True), 8: (270, False),
+}  # fmt: skip
+"""TIFF's orientations as a mirror first, then a turn clockwise."""
+
+
+def jpegs_held(orientation, count):
+    """JPEG files that are upright once their Exif is obeyed, which Pillow confirms."""
+    rotation_deg, hflip = EXIF[orientation]
     jpegs = []
-    for row in range(3):
-        stored = np.ascontiguousarray(np.rot90(draw_frame(row, WIDTH, HEIGHT, WIDTH), k=rotation_deg // 90))
+    for row in range(count):
+        upright = draw_frame(row, WIDTH, HEIGHT, WIDTH)
+        stored = np.rot90(upright, k=rotation_deg // 90)
         encoder = av.CodecContext.create("mjpeg", "w")
         encoder.height, encoder.width, encoder.pix_fmt = *stored.shape[:2], "yuvj420p"
         encoder.time_base = Fraction(1, 25)
+        stored = np.ascontiguousarray(stored[:, ::-1] if hflip else stored)
         picture = av.VideoFrame.from_ndarray(stored, "rgb24").reformat(format="yuvj420p")
         jpegs.append(with_exif(bytes(encoder.encode(picture)[0]), orientation))
-    frames = decode(jpeg_sequence(jpegs))
+        seen = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(jpegs[-1]))))
+        assert np.abs(seen.astype(int) - upright).mean() < 6
+    return jpegs
+
+
+@pytest.mark.parametrize("orientation", EXIF)
+def test_jpegs_with_exif(orientation):
+    frames = decode(jpeg_sequence(jpegs_held(orientation, 3)))
+    assert frames.data.shape[1:] == (HEIGHT, WIDTH, 3)
     assert shown(frames) == [0, 1, 2]
-    assert frames.info.rotation_deg == rotation_deg
+    assert (frames.info.rotation_deg, frames.info.hflip) == EXIF[orientation]
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "avi", "mov"])
+@pytest.mark.parametrize("orientation", [1, 2, 5, 6, 7])
+def test_motion_jpeg_with_exif(tmp_path, orientation, suffix):
+    path = tmp_path / f"held.{suffix}"
+    jpegs = jpegs_held(orientation, 3)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mjpeg", rate=25)
+        swaps = EXIF[orientation][0] in (90, 270)
+        stream.width, stream.height = (HEIGHT, WIDTH) if swaps else (WIDTH, HEIGHT)
+        stream.pix_fmt = "yuvj420p"
+        for number, jpeg in enumerate(jpegs):
+            packet = av.Packet(jpeg)
+            packet.stream, packet.time_base, packet.is_keyframe = stream, Fraction(1, 25), True
+            packet.pts = packet.dts = number
+            container.mux(packet)
+    frames = decode(path)
+    assert frames.data.shape[1:] == (HEIGHT, WIDTH, 3)
+    assert shown(frames) == [0, 1, 2]
+
+
+def test_jpegs_turned_in_different_ways_are_refused():
+    with pytest.raises(SourceUnsupported, match=r"orientations \[1, 7\]"):
+        jpeg_sequence([*jpegs_held(7, 1), *jpegs_held(1, 1)])
 
 
 @pytest.mark.parametrize(("code", "name"), [(7, "smpte240m"), (9, "bt2020")])

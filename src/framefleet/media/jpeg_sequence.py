@@ -13,7 +13,8 @@ from fractions import Fraction
 
 import av
 
-from framefleet.errors import ConfigError, SourceCorrupt
+from framefleet.errors import ConfigError, SourceCorrupt, SourceUnsupported
+from framefleet.media.exif import exif_orientation
 from framefleet.media.source import VideoSource
 
 
@@ -30,10 +31,13 @@ def jpeg_sequence(
     `fps` and `frames_indices` are those of the clip the frames were taken from. The last frame lasts until
     `duration_s`, or until `total_num_frames / fps`. The bytes are wrapped (NUT, MJPEG), not coded again.
 
-    Raises ConfigError for a clock that does not fit, SourceCorrupt for what is no JPEG.
+    Raises ConfigError for a clock that does not fit, SourceCorrupt for what is no JPEG, SourceUnsupported for frames
+    whose Exif turns them in different ways.
     """
     indices = list(range(len(jpegs))) if frames_indices is None else list(frames_indices)
     end = _checked_end(jpegs, fps, indices, total_num_frames, duration_s)
+    if len(turns := sorted({exif_orientation(jpeg) for jpeg in jpegs})) > 1:
+        raise SourceUnsupported("the frames are not all turned alike", given=f"Exif orientations {turns}")
     rate = Fraction(fps).limit_denominator(100_000)
     wrapped = io.BytesIO()
     with av.open(wrapped, "w", format="nut") as container:

@@ -1,4 +1,4 @@
-"""Orientation: the turn and mirror that a display matrix asks for. Pure but for reading the side data."""
+"""Orientation: the turn and mirror that a display matrix or Exif asks for. Pure but for reading the side data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import struct
 from dataclasses import dataclass
 from typing import Any
+
+from framefleet.media.pictures import exif_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +24,20 @@ class Orientation:
 
 
 UPRIGHT = Orientation()
+_OF_EXIF = (
+    UPRIGHT, Orientation(hflip=True), Orientation(180), Orientation(180, hflip=True), Orientation(270, hflip=True),
+    Orientation(90), Orientation(90, hflip=True), Orientation(270),
+)  # fmt: skip
+"""By TIFF's numbers, from 1."""
 
 
 def orientation_of(picture: Any) -> Orientation:
-    """Of an `av.VideoFrame`, by its display matrix; upright when it has none."""
+    """Of an `av.VideoFrame` out of a `PictureFeed`, by its display matrix or Exif; upright when it has none."""
     try:
         matrix = picture.side_data.get("DISPLAYMATRIX")
-    except ValueError:  # PyAV gives no side data if one kind is new to it (Exif of JPEG); then no mirror can be told
+    except ValueError:  # PyAV gives no side data if one kind is new to it, as Exif is
+        if (exif := exif_of(picture)) > 1:
+            return _OF_EXIF[exif - 1]
         return Orientation(rotation_deg=-round(picture.rotation / 90) * 90 % 360)
     return orientation_of_matrix(struct.unpack("<9i", bytes(matrix)[:36])) if matrix else UPRIGHT
 

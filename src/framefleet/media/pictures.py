@@ -10,6 +10,7 @@ import av
 import numpy as np
 
 from framefleet.errors import SourceTooLarge, SourceUnsupported
+from framefleet.media.exif import exif_orientation
 
 _STRICT_CODECS = frozenset((
     "mjpeg", "hevc", "vvc", "mpeg1video", "mpeg2video", "mpeg4", "h263", "msmpeg4v3", "wmv1", "wmv2", "vc1", "av1",
@@ -40,6 +41,7 @@ class PictureFeed:
         # Else a crop on the left is only made in steps of what suits the processor, and the picture is wider.
         self._context.flags |= av.codec.context.Flags.unaligned
         codec = stream.codec_context.codec.canonical_name
+        self._is_jpeg = codec == "mjpeg"
         explode = "+explode" if is_strict and codec in _STRICT_CODECS else ""
         self._context.options = {"err_detect": f"crccheck{explode}", "max_pixels": str(max_pixels)}
         self.troubled: set[int] = set()
@@ -49,7 +51,8 @@ class PictureFeed:
 
     def feed(self, number: int, packet: Any) -> Iterator[tuple[int, Any]]:
         """(packet number, picture) of every picture that comes out now; `troubled` tells which are damaged."""
-        packet.opaque = [number]  # PyAV keeps opaque objects by id(): each packet needs one of its own
+        # PyAV keeps opaque objects by id(): each packet needs one of its own
+        packet.opaque = [number, exif_orientation(bytes(packet)) if self._is_jpeg else 1]
         return self._pictures(number, packet)
 
     def drain(self, number: int) -> Iterator[tuple[int, Any]]:
@@ -81,6 +84,11 @@ class PictureFeed:
 def origin_of(picture: Any) -> int | None:
     """The number of the packet a picture came from."""
     return picture.opaque[0] if picture.opaque else None
+
+
+def exif_of(picture: Any) -> int:
+    """The Exif orientation of the packet a picture came from: 1 (upright, or none) to 8."""
+    return picture.opaque[1] if picture.opaque else 1
 
 
 def _own_context(stream: Any, decoder: str) -> Any:
