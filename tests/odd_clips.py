@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from fractions import Fraction
 from pathlib import Path
@@ -87,11 +88,15 @@ def turned(path: Path, rotation_deg: int, *, hflip: bool, num_frames: int = 6) -
             picture.pts, picture.time_base = row, Fraction(1, 30)
             container.mux(stream.encode(picture))
         container.mux(stream.encode(None))
+    return with_matrix(path, rotation_deg, hflip=hflip)
+
+
+def with_matrix(path: Path, rotation_deg: float, *, hflip: bool = False) -> Path:
+    """Write a display matrix that mirrors (first) and turns clockwise into an MP4 file's only track."""
     content = bytearray(path.read_bytes())
-    a, b, c, d = {0: (1, 0, 0, 1), 90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}[rotation_deg]
+    cos, sin = (round(f(math.radians(rotation_deg)) * (1 << 16)) for f in (math.cos, math.sin))
     sign, at = -1 if hflip else 1, content.find(b"tkhd") + 44
-    matrix = [part << 16 for part in (sign * a, sign * b, 0, c, d, 0, 0, 0, 1 << 14)]
-    content[at : at + 36] = struct.pack(">9i", *matrix)
+    content[at : at + 36] = struct.pack(">9i", sign * cos, sign * sin, 0, -sin, cos, 0, 0, 0, 1 << 30)
     path.write_bytes(content)
     return path
 

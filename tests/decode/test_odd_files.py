@@ -17,6 +17,7 @@ from odd_clips import (
     stamped_in_decode_order,
     turned,
     with_exif,
+    with_matrix,
 )
 from PIL import Image, ImageOps
 
@@ -144,6 +145,24 @@ def test_all_eight_ways_a_phone_may_be_held(tmp_path, rotation_deg, hflip):
     frames = decode(turned(tmp_path / "held.mp4", rotation_deg, hflip=hflip))
     assert frames.data.shape[1:] == (HEIGHT, WIDTH, 3)
     assert shown(frames) == list(range(6))
+
+
+@pytest.mark.parametrize(("asked", "given"), [(30, 0), (100, 90), (200, 180)])
+def test_other_angles_go_to_the_nearest_quarter_turn_and_it_is_said(tmp_path, asked, given):
+    path = with_matrix(turned(tmp_path / "tilted.mp4", given, hflip=False), asked)
+    frames = decode(path, backend="pyav")
+    assert shown(frames) == list(range(6))
+    assert frames.info.rotation_deg == given
+    assert (
+        f"turned by {given} degrees, though the display matrix asks for {asked - given:+d} more" in frames.stats.notes
+    )
+
+
+@pytest.mark.parametrize("backend", ["opencv", "torchcodec"])
+def test_other_angles_are_refused_elsewhere(tmp_path, backend):
+    path = with_matrix(turned(tmp_path / "tilted.mp4", 90, hflip=False), 100)
+    with pytest.raises(SourceUnsupported, match=r"display matrix asks for \+10 more"):
+        decode(path, backend=backend)
 
 
 EXIF = {

@@ -38,4 +38,14 @@ def test_turns_and_mirrors(a, b, c, d):
 def test_scaled_and_empty_matrices():
     assert orientation_of_matrix((2 * ONE, 0, 0, 0, 2 * ONE, 0, 0, 0, 1 << 30)) == Orientation()
     assert orientation_of_matrix((0,) * 9) == Orientation()
-    assert orientation_of_matrix((ONE, ONE // 50, 0, -ONE // 50, ONE, 0, 0, 0, 1 << 30)) == Orientation()
+    assert orientation_of_matrix((ONE, ONE // 100, 0, -ONE // 100, ONE, 0, 0, 0, 1 << 30)) == Orientation()
+
+
+@pytest.mark.parametrize("hflip", [False, True])
+@pytest.mark.parametrize(
+    ("asked", "turn", "tilt"), [(30, 0, 30), (50, 90, -40), (100, 90, 10), (200, 180, 20), (359, 0, -1)]
+)
+def test_what_is_left_of_other_angles_is_a_tilt(asked, turn, tilt, hflip):
+    cos, sin = (round(f(np.radians(asked)) * ONE) for f in (np.cos, np.sin))
+    a, b = (-cos, -sin) if hflip else (cos, sin)
+    assert orientation_of_matrix((a, b, 0, -sin, cos, 0, 0, 0, 1 << 30)) == Orientation(turn, hflip, tilt)

@@ -55,3 +55,5 @@ class StreamInfo:
     """What the container says of colours; it holds where the pictures say nothing."""
     is_cropped_at_left: bool = False
     """By a width that suits no processor's alignment: libraries that do not ask for it leave that part in."""
+    tilt_deg: float = 0.0
+    """What a display matrix asks for beyond `rotation_deg`, clockwise, -45 to 45: not done. 0 below one degree."""

@@ -12,10 +12,14 @@ from framefleet.media.pictures import exif_of
 
 @dataclass(frozen=True, slots=True)
 class Orientation:
-    """Mirror left-right first (`hflip`), then turn clockwise by `rotation_deg` (0, 90, 180, 270)."""
+    """Mirror left-right first (`hflip`), then turn clockwise by `rotation_deg` (0, 90, 180, 270).
+
+    `tilt_deg` is what was asked for beyond that, clockwise; no picture is tilted here.
+    """
 
     rotation_deg: int = 0
     hflip: bool = False
+    tilt_deg: float = 0.0
 
     @property
     def swaps_sides(self) -> bool:
@@ -24,6 +28,8 @@ class Orientation:
 
 
 UPRIGHT = Orientation()
+_MIN_TILT_DEG = 1.0
+"""As in ffmpeg's own tools, which leave smaller ones alone."""
 _OF_EXIF = (
     UPRIGHT, Orientation(hflip=True), Orientation(180), Orientation(180, hflip=True), Orientation(270, hflip=True),
     Orientation(90), Orientation(90, hflip=True), Orientation(270),
@@ -45,8 +51,8 @@ def orientation_of(picture: Any) -> Orientation:
 def orientation_of_matrix(matrix: tuple[int, ...]) -> Orientation:
     """Of the nine 16.16 fixed-point numbers of a display matrix (ISO/IEC 14496-12, 8.3.2), row by row.
 
-    A picture point (x, y), y down, is shown at (a·x + c·y, b·x + d·y). Turns that are no multiple of 90 degrees go to
-    the nearest one; a matrix without an inverse is taken as upright.
+    A picture point (x, y), y down, is shown at (a·x + c·y, b·x + d·y). A turn is the nearest multiple of 90 degrees,
+    and the rest a tilt if it is a degree or more; a matrix without an inverse is taken as upright.
     """
     a, b, c, d = matrix[0], matrix[1], matrix[3], matrix[4]
     determinant = a * d - b * c
@@ -55,5 +61,7 @@ def orientation_of_matrix(matrix: tuple[int, ...]) -> Orientation:
     hflip = determinant < 0
     if hflip:  # shown = turn(mirror(p)): undo the mirror on the x axis to find the turn
         a, b = -a, -b
-    turn = round(math.degrees(math.atan2(b, a)) / 90) * 90
-    return Orientation(rotation_deg=turn % 360, hflip=hflip)
+    asked_deg = math.degrees(math.atan2(b, a))
+    turn = round(asked_deg / 90) * 90
+    tilt_deg = round(asked_deg - turn, 1)
+    return Orientation(turn % 360, hflip, tilt_deg if abs(tilt_deg) >= _MIN_TILT_DEG else 0.0)

@@ -115,6 +115,7 @@ def describe(
         height=shown_height,
         rotation_deg=turn.rotation_deg,
         hflip=turn.hflip,
+        tilt_deg=turn.tilt_deg,
         sample_aspect_ratio=pixel_shape,
         is_interlaced_from_header=bool(picture and picture.interlaced_frame) or context.field_order in (2, 3, 4, 5),
         colour_matrix=claims.matrix,

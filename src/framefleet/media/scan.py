@@ -228,6 +228,9 @@ def _finish(
     num_lost += _num_behind_gaps(walked, rows, broken & is_shown, usual)
     num_lost += _num_unread(walked, rows, usual)
     walked.notes.extend(f"decoding begins anew at row {row}" for row in _rows_of(fresh_starts(facts), packets))
+    if tilt_deg := walked.info.tilt_deg:
+        turn = f"turned by {walked.info.rotation_deg} degrees"
+        walked.notes.append(f"{turn}, though the display matrix asks for {tilt_deg:+g} more")
     if num_lost:
         walked.notes.append(f"{num_lost} frames cannot be decoded")
     return make_index(
