@@ -9,7 +9,7 @@ import pytest
 from barcode_clips import write_clip
 
 import framefleet
-from framefleet.errors import SourceUnsupported
+from framefleet.errors import DecodeError, SourceUnsupported
 
 
 def filtered(path, to, bit_stream_filter):
@@ -38,3 +38,15 @@ def test_cropping_windows_are_exact_on_all_sides(tmp_path, codec, name, containe
                 framefleet.decode(path, num_frames=4, backend=backend)
         elif container != "ts":
             assert np.abs(framefleet.decode(path, num_frames=4, backend=backend).data.astype(int) - want).mean() < 1
+
+
+@pytest.mark.parametrize("rotation_deg", [90, 180, 270])
+def test_a_turn_that_only_the_stream_asks_for(tmp_path, rotation_deg):
+    plain = write_clip(tmp_path / "plain.mp4", 4)
+    turn = f"h264_metadata=display_orientation=insert:rotate={360 - rotation_deg}"
+    path = filtered(plain, tmp_path / "turned.mp4", turn)
+    want = np.rot90(framefleet.decode(plain, num_frames=4).data, k=-rotation_deg // 90, axes=(1, 2))
+    for backend in ("auto", "opencv"):
+        assert np.array_equal(framefleet.decode(path, num_frames=4, backend=backend).data, want)
+    with pytest.raises(DecodeError, match="turns otherwise"):
+        framefleet.decode(path, num_frames=4, backend="torchcodec")

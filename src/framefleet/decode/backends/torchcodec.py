@@ -131,6 +131,7 @@ def _read(path: str, clip: ScannedClip, rows: Int64, plan: DecodePlan, options: 
                 seek_mode=options.seek_mode,
             )
             _check_count(len(decoder), clip)
+            _check_turn(decoder.metadata, clip.info)
             for first in range(0, len(rows), per_chunk):
                 deadline.check("decoding", clip.source.name)
                 wanted = rows[first : first + per_chunk]
@@ -160,6 +161,13 @@ def _check_count(num_frames: int, clip: ScannedClip) -> None:
         raise DecodeError(
             "torchcodec counts other frames", given=str(num_frames), allowed=f"{clip.index.num_frames} as in the index"
         )
+
+
+def _check_turn(metadata: Any, info: StreamInfo) -> None:
+    """It turns as the container says, and does not know of turns that the stream itself asks for."""
+    turn_deg = round((getattr(metadata, "rotation", None) or 0) / -90) * 90 % 360
+    if turn_deg != info.rotation_deg:
+        raise DecodeError("torchcodec turns otherwise", given=f"{turn_deg}°", allowed=f"{info.rotation_deg}°")
 
 
 def _check_times(pts_seconds: Tensor, pts_ns: Int64) -> None:
