@@ -1,15 +1,17 @@
 """What a container promises to hold, so that a source cut short or torn open can be told from a whole one.
 
-MP4 and AVI carry an index of all frames. Matroska carries each stream's end and the size of it all. GIF ends with a
-trailer. Transport streams, program streams and elementary streams promise nothing.
+MP4 and AVI carry an index of all frames. Matroska carries each stream's end and the size of it all, FLV its size. GIF
+ends with a trailer, a transport stream with a whole packet. Program streams and elementary streams promise nothing.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from framefleet.media.transport import STRIDES, SYNC
 from framefleet.units import NS_PER_S
 
 _SEGMENT = b"\x18\x53\x80\x67"
@@ -38,7 +40,15 @@ def promise_of(container: Any, stream: Any, file: BinaryIO | None) -> Promise:
         return Promise(num_packets, is_cut_short=is_cut)
     if kind.startswith("matroska"):
         return Promise(end_ns=_tagged_end_ns(stream.metadata), is_cut_short=_is_segment_cut(head, num_bytes))
-    return Promise(is_cut_short=kind == "gif" and bool(file) and last != _TRAILER_GIF)
+    return Promise(is_cut_short=file is not None and _is_cut_short(kind, file, head, num_bytes, last))
+
+
+def _is_cut_short(kind: str, file: BinaryIO, head: bytes, num_bytes: int, last: bytes) -> bool:
+    if kind == "flv":
+        return _told_size_of_flv(head) > num_bytes
+    if kind == "mpegts":
+        return _is_packet_torn(file, head, num_bytes)
+    return kind == "gif" and last != _TRAILER_GIF
 
 
 def _ends(file: BinaryIO) -> tuple[bytes, int, bytes]:
@@ -47,6 +57,23 @@ def _ends(file: BinaryIO) -> tuple[bytes, int, bytes]:
     num_bytes = file.seek(0, 2)
     file.seek(max(0, num_bytes - 1))
     return head, num_bytes, file.read(1)
+
+
+def _told_size_of_flv(head: bytes) -> float:
+    """By the `filesize` of its metadata (an AMF0 number), 0 where there is none."""
+    at = head.find(b"filesize\0") + len(b"filesize\0")
+    told: float = struct.unpack_from(">d", head, at)[0] if len(b"filesize\0") <= at <= len(head) - 8 else 0.0
+    return told
+
+
+def _is_packet_torn(file: BinaryIO, head: bytes, num_bytes: int) -> bool:
+    """Whether the file ends in the midst of a packet, in sync from its start to there."""
+    for stride, lead in STRIDES:
+        rest = num_bytes % stride
+        if head[lead::stride].startswith(bytes([SYNC]) * 2):
+            file.seek(num_bytes - rest + lead)
+            return rest > lead and file.read(1) == bytes([SYNC])
+    return False
 
 
 def _tagged_end_ns(tags: dict[str, str]) -> int | None:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from framefleet.media.index import Bool, Int64
 
-_SYNC = 0x47
-_STRIDES = ((188, 0), (192, 4), (204, 0))
+SYNC = 0x47
+STRIDES = ((188, 0), (192, 4), (204, 0))
 _CHUNK_PACKETS = 1 << 16
 _SYNCS_TO_BELIEVE = 4
 
@@ -52,8 +52,8 @@ def find_losses(stream: BinaryIO, pid: int) -> Losses:
 
 def _blocks(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.uint8], int, bool]]:
     """Runs of whole transport packets `[K, 188]`, the byte position of the first, and whether sync was lost before."""
-    head = stream.read(_STRIDES[-1][0] * _SYNCS_TO_BELIEVE)
-    stride, lead = next((s for s in _STRIDES if _is_synced(head, *s)), _STRIDES[0])
+    head = stream.read(STRIDES[-1][0] * _SYNCS_TO_BELIEVE)
+    stride, lead = next((s for s in STRIDES if _is_synced(head, *s)), STRIDES[0])
     rest, base, expected = head, 0, 0
     while True:
         read = stream.read(stride * _CHUNK_PACKETS)
@@ -62,7 +62,7 @@ def _blocks(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.uint8], int, bool
         while len(buffer) - used >= stride:
             used = _resync(buffer, used, stride, lead, is_end=not read)
             whole = buffer[used : used + (len(buffer) - used) // stride * stride].reshape(-1, stride)
-            bad = np.flatnonzero(whole[:, lead] != _SYNC)
+            bad = np.flatnonzero(whole[:, lead] != SYNC)
             good = int(bad[0]) if len(bad) else len(whole)
             if not good:
                 break
@@ -76,13 +76,13 @@ def _blocks(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.uint8], int, bool
 
 def _is_synced(head: bytes, stride: int, lead: int) -> bool:
     marks = head[lead::stride]
-    return len(marks) > 1 and all(mark == _SYNC for mark in marks[:_SYNCS_TO_BELIEVE])
+    return len(marks) > 1 and all(mark == SYNC for mark in marks[:_SYNCS_TO_BELIEVE])
 
 
 def _resync(buffer: npt.NDArray[np.uint8], used: int, stride: int, lead: int, *, is_end: bool) -> int:
     """The next position from which sync bytes follow at the stride; the buffer's end when there is none."""
     rest = buffer[used + lead :]
-    marks = (rest[::stride] == _SYNC)[:_SYNCS_TO_BELIEVE]
+    marks = (rest[::stride] == SYNC)[:_SYNCS_TO_BELIEVE]
     if marks.all() and (len(marks) == _SYNCS_TO_BELIEVE or is_end or len(marks) > 0):
         return used
     length = len(rest) - (_SYNCS_TO_BELIEVE - 1) * stride
@@ -90,7 +90,7 @@ def _resync(buffer: npt.NDArray[np.uint8], used: int, stride: int, lead: int, *,
         return len(buffer) - len(buffer) % stride if is_end else len(buffer)
     aligned = np.ones(length, np.bool_)
     for number in range(_SYNCS_TO_BELIEVE):
-        aligned &= rest[number * stride : number * stride + length] == _SYNC
+        aligned &= rest[number * stride : number * stride + length] == SYNC
     found = np.flatnonzero(aligned)
     return used + int(found[0]) if len(found) else used + length
 
