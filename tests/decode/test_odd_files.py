@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from fractions import Fraction
 
 import av
@@ -87,6 +88,33 @@ def test_every_pairing_of_codec_and_container(tmp_path, codec, container):
     )  # fmt: skip
     frames = assert_right(path, list(range(FRAMES)))
     assert np.diff(frames.pts_s) == pytest.approx(np.full(FRAMES - 1, 1 / fps), abs=1.1e-3)
+
+
+@pytest.mark.parametrize("fps", [24, 25, 30, 50])
+def test_raw_dirac_is_timed_by_its_own_rate(tmp_path, fps):
+    """FFmpeg's stamps of it are bare picture numbers, the last one a guess, and its rate is 25 for all."""
+    path = write_clip(
+        tmp_path / "raw.drc", FRAMES, codec="vc2", b_frames=0, fps=fps, options={"b": "60M"}, time_base=Fraction(1, fps)
+    )
+    frames = assert_right(path, list(range(FRAMES)))
+    assert frames.pts_s == pytest.approx(np.arange(FRAMES) / fps, abs=1e-6)
+    assert frames.duration_s == pytest.approx(FRAMES / fps, abs=1e-6)
+    assert frames.info.fps_from_header == fps
+    assert frames.stats.notes == []
+
+
+def test_raw_dirac_cut_out_of_the_middle(tmp_path):
+    path = write_clip(
+        tmp_path / "raw.drc", FRAMES, codec="vc2", b_frames=0, fps=25, options={"b": "60M"}, time_base=Fraction(1, 25)
+    )
+    content = path.read_bytes()
+    starts = [match.start() for match in re.finditer(rb"BBCD\0", content)]  # sequence headers, one a picture
+    (tmp_path / "cut.drc").write_bytes(content[starts[10] : starts[20]])
+    frames = assert_right(tmp_path / "cut.drc", list(range(10, 20)))
+    assert frames.pts_s == pytest.approx(np.arange(10) / 25, abs=1e-6)
+    (tmp_path / "two.drc").write_bytes(content[starts[10] : starts[20]] + content[starts[2] : starts[8]])
+    frames = assert_right(tmp_path / "two.drc", [*range(10, 20), *range(2, 8)])
+    assert frames.pts_s == pytest.approx(np.arange(16) / 25, abs=1e-6)
 
 
 def test_packed_b_vops_come_one_by_one(tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from framefleet.media.av1 import Av1Reader
 from framefleet.media.facts import INTRA_CODECS, FactReader, IntraReader, TrustingReader
-from framefleet.media.frame_headers import GifReader, Mpeg4Reader, Mpeg12Reader, Vp8Reader, Vp9Reader
+from framefleet.media.frame_headers import DiracReader, GifReader, Mpeg4Reader, Mpeg12Reader, Vp8Reader, Vp9Reader
 from framefleet.media.hevc import HevcReader
 from framefleet.media.nal import H264Reader
 
@@ -31,6 +31,7 @@ def fact_reader(codec: str, extradata: bytes) -> FactReader:
         "mpeg1video": Mpeg12Reader,
         "mpeg2video": Mpeg12Reader,
         "mpeg4": Mpeg4Reader,
+        "dirac": DiracReader,
         "gif": GifReader,
     }
     return simple.get(codec, TrustingReader)()

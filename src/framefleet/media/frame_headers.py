@@ -1,4 +1,4 @@
-"""VP8, VP9, MPEG-1/2, MPEG-4 part 2 and GIF packets, read as far as their frame headers."""
+"""VP8, VP9, MPEG-1/2, MPEG-4 part 2, Dirac and GIF packets, read as far as their frame headers."""
 
 from __future__ import annotations
 
@@ -176,6 +176,21 @@ class Mpeg4Reader:
         if kind == 2:
             return IS_B | damage
         return REFERENCE | damage | (START if kind == 0 else 0)
+
+
+class DiracReader:
+    """Dirac specification 2.2.3, 9.6 and 11.1: the number of a packet's picture, which is its place in presentation."""
+
+    def read(self, packet: bytes, *, is_key: bool) -> int:
+        """See FactReader."""
+        unit = packet.find(b"BBCD")
+        while unit >= 0 and len(packet) >= unit + 17 and not packet[unit + 4] & 8:
+            unit = packet.find(b"BBCD", unit + 13)
+        if unit < 0 or len(packet) < unit + 17:
+            return HIDDEN
+        number = int.from_bytes(packet[unit + 13 : unit + 17], "big")
+        is_intra = not packet[unit + 4] & 3  # the number of pictures it refers to
+        return REFERENCE | (START if is_intra else 0) | order_of(number, ORDER_BITS)
 
 
 class GifReader:

@@ -37,7 +37,7 @@ def find_joins(facts: Int64, codec: str) -> Int64:
     entries = np.flatnonzero((facts & (START | RECOVERY) != 0) & (facts & DAMAGED == 0))
     known = np.flatnonzero(facts & ORDERED)
     part = np.searchsorted(entries, known, side="right")
-    shown = np.lexsort((_unwrapped(facts)[known], part))
+    shown = np.lexsort((unwrapped(facts)[known], part))
     known, part = known[shown], part[shown]
     steps = np.diff(facts[known] >> ORDER_SHIFT) % _WRAP
     if not len(steps):
@@ -73,12 +73,12 @@ def leading(facts: Int64, pts: Int64) -> Bool:
     start = np.maximum.accumulate(np.where((facts & START != 0) & (facts & DAMAGED == 0), number, 0))
     has_pts = np.minimum(pts, pts[start]) != FrameIndex.NO_PTS
     has_order = facts & facts[start] & ORDERED != 0
-    order = _unwrapped(facts)
+    order = unwrapped(facts)
     leads = np.where(has_pts, pts < pts[start], has_order & (order < order[start]))
     return np.asarray(leads | (facts & LEADS_BROKEN != 0), np.bool_)
 
 
-def _unwrapped(facts: Int64) -> Int64:
+def unwrapped(facts: Int64) -> Int64:
     """[P] the count without its wraps, each from the reference picture before; continuous up to the next reset."""
     order = facts >> ORDER_SHIFT
     number = np.arange(len(facts))

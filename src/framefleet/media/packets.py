@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import av
@@ -15,7 +16,9 @@ from framefleet.errors import DecodeTimeout, SourceCorrupt, SourceTooLarge
 from framefleet.media.av1 import Av1Reader
 from framefleet.media.coded_frames import CodedFrames
 from framefleet.media.fact_readers import fact_reader
+from framefleet.media.facts import ORDERED
 from framefleet.media.index import Bool, FrameIndex, Int64
+from framefleet.media.joins import unwrapped
 from framefleet.media.limits import ScanLimits
 
 NO_PTS = FrameIndex.NO_PTS
@@ -140,3 +143,16 @@ def avi_times(table: PacketTable, stream: Any) -> PacketTable:
     dts = np.array(found, np.int64)
     is_ordered = np.array_equal(table.pts, table.dts)
     return replace(table, dts=dts, pts=dts if is_ordered else np.full(len(dts), NO_PTS, np.int64))
+
+
+def dirac_times(table: PacketTable, stream: Any) -> PacketTable:
+    """The table of a raw Dirac stream with times: what FFmpeg gives as stamps are the pictures' bare numbers.
+
+    They are read from the pictures themselves, since the last one's stamp is guessed.
+    """
+    has_picture, numbers = table.facts & ORDERED != 0, unwrapped(table.facts)
+    rate = stream.codec_context.framerate or stream.guessed_rate
+    step = 1 / (Fraction(rate) * stream.time_base)
+    ticks = np.array([round(number * step) for number in (numbers - numbers[0]).tolist()], np.int64)
+    unknown = np.full(len(ticks), NO_PTS)
+    return replace(table, pts=np.where(has_picture, ticks, unknown), dts=unknown, duration=0 * ticks + round(step))

@@ -124,7 +124,7 @@ def describe(
         time_base=stream.time_base,
         start_ns_from_header=None if stream.start_time is None else ticks_to_ns(stream.start_time, stream.time_base),
         duration_s_from_header=_duration_s(container, stream),
-        fps_from_header=_fps(stream),
+        fps_from_header=_fps(container, stream),
         num_frames_from_header=stream.frames if stream.frames > 0 else None,
         has_b_frames=bool(context.has_b_frames),
         has_audio=bool(container.streams.audio),
@@ -171,6 +171,7 @@ def _duration_s(container: Any, stream: Any) -> float | None:
     return container.duration / av.time_base if container.duration and container.duration > 0 else None
 
 
-def _fps(stream: Any) -> float | None:
-    rate = stream.average_rate
+def _fps(container: Any, stream: Any) -> float | None:
+    is_raw_dirac = container.format.name == "dirac"  # FFmpeg says 25 whatever the stream says
+    rate = stream.codec_context.framerate if is_raw_dirac else stream.average_rate
     return float(rate) if rate and MIN_CREDIBLE_FPS <= rate < _MAX_CREDIBLE_FPS else None

@@ -18,7 +18,7 @@ from framefleet.media.info import StreamInfo
 from framefleet.media.joins import fresh_starts, mark_joins
 from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container, open_file
-from framefleet.media.packets import NO_PTS, PacketTable, avi_times, read_packets, table_of
+from framefleet.media.packets import NO_PTS, PacketTable, avi_times, dirac_times, read_packets, table_of
 from framefleet.media.pictures import PictureFeed, fill_ticks, first_picture, presented, with_lost
 from framefleet.media.probe import MIN_CREDIBLE_FPS, check_pixels, choose_stream, describe, probe
 from framefleet.media.promises import Promise, promise_of
@@ -75,6 +75,8 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         raw_pts = table.pts
         if info.container == "avi":
             table = avi_times(table, stream)
+        elif info.container == "dirac":
+            table = dirac_times(table, stream)
     facts, notes = _facts_with_losses(source, info, table, pid, limits)
     if info.codec == "av1" and table.coded_frames is None:
         facts = facts | REFERENCE
