@@ -1,6 +1,8 @@
 import json
 
 import pytest
+import typer
+from rich.text import Text
 
 from framefleet import errors
 from framefleet._version import __version__
@@ -97,3 +99,17 @@ def test_usage_errors_in_json_too(framefleet):
     answer = framefleet("decode", "--json")
     assert answer.code == 2
     assert json.loads(answer.out)["error"]["kind"] == "UsageError"
+
+
+def helps(command, name="framefleet"):
+    """Name -> help text of every command, option and argument."""
+    yield name, command.help or ""
+    yield from ((f"{name} {one.name}", getattr(one, "help", None) or "") for one in command.params)
+    for below, inner in getattr(command, "commands", {}).items():
+        yield from helps(inner, f"{name} {below}")
+
+
+def test_no_word_of_a_help_text_is_lost_as_markup():
+    found = list(helps(typer.main.get_command(app.app)))
+    assert len(found) > 100
+    assert [name for name, text in found if Text.from_markup(text).plain != text] == []

@@ -100,6 +100,11 @@ def test_a_summary_says_what_to_do_after_an_interruption():
     assert "the same command goes on" in summary_text(Summary(clips=2, windows=1, ok=1, interrupted=True), "s.lance")
 
 
+@pytest.mark.parametrize(("interrupted", "words"), [(True, "nothing done"), (False, "nothing to do")])
+def test_a_run_broken_off_before_its_first_answer_was_not_done(interrupted, words):
+    assert summary_text(Summary(clips=2, windows=0, interrupted=interrupted), "s.lance").splitlines()[0].endswith(words)
+
+
 PROGRESS = Progress(
     clips_total=24, clips_done=12, windows_done=12, ok=10, truncated=1, rejected=0, failed=1, copied=0, skipped=0,
     in_flight=4, windows_per_s=3.44, eta_s=7.2, elapsed_s=4.0, bottleneck="engine",

@@ -23,6 +23,14 @@ def test_none_usable(framefleet, corpus):
     assert len(answer.err.splitlines()) == 2
 
 
+def test_what_is_no_clip_is_told_what_to_do(framefleet, tmp_path):
+    (tmp_path / "notes.mp4").write_text("notes")
+    answer = framefleet("probe", tmp_path, tmp_path / "notes.mp4")
+    folder, notes = answer.err.splitlines()
+    assert folder.endswith("(Is a directory); try: name the clips in it")
+    assert notes.endswith("; try: fetch it again, or leave it out")
+
+
 def test_a_name_that_begins_with_a_dash(framefleet, corpus, monkeypatch):
     monkeypatch.chdir(corpus)
     assert framefleet("probe", "--", "-dash first.mp4").code == 0

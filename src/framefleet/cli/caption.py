@@ -117,7 +117,8 @@ def exit_code_of_run(summary: Summary) -> ExitCode:
 def summary_text(summary: Summary, output: str) -> str:
     """What became of the run, in a few lines."""
     counts = {"ok": summary.ok, "truncated": summary.truncated, "rejected": summary.rejected, "failed": summary.failed}
-    said = ", ".join(f"{n} {name}" for name, n in counts.items() if n) or "nothing to do"
+    nothing = "nothing done" if summary.interrupted else "nothing to do"
+    said = ", ".join(f"{n} {name}" for name, n in counts.items() if n) or nothing
     lines = [f"{summary.clips} clips, {summary.windows} windows in {summary.seconds:.1f} s: {said}"]
     if summary.skipped:
         lines.append(f"{summary.skipped} windows were done before ({summary.skipped_failed} of them without a caption)")

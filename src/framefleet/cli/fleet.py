@@ -19,7 +19,7 @@ Name = Annotated[str, typer.Argument(metavar="REPLICA", help="As status names it
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="[REPLICA...]", help="Which; none: all.", show_default=False)
 ]
-File = Annotated[Path, typer.Argument(metavar="fleet.toml", help="Settings, section [fleet].", show_default=False)]
+File = Annotated[Path, typer.Argument(metavar="fleet.toml", help="Settings: its section fleet.", show_default=False)]
 Number = Annotated[
     int | None, typer.Argument(metavar="[N]", help="A revision; none: the one before.", show_default=False)
 ]
@@ -65,7 +65,7 @@ def restart(names: Names = None, folder: Folder = None, as_json: Json = False) -
 def apply(file: File, no_canary: NoJudge = False, folder: Folder = None, as_json: Json = False) -> ExitCode:
     """Put settings into effect, replica by replica. The first must answer as well as the old ones, or all goes back.
 
-    The exit code is 6 when it was rolled back. Section [proxy] takes effect at the next `framefleet serve`.
+    The exit code is 6 when it was rolled back. Section proxy takes effect at the next `framefleet serve`.
     """
     import msgspec
 

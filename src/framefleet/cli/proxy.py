@@ -27,7 +27,7 @@ KeysFile = Annotated[
 ]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE.toml", help="Settings, section [proxy].", show_default=False),
+    typer.Option("--config", metavar="FILE.toml", help="Settings: its section proxy.", show_default=False),
 ]
 
 
@@ -44,7 +44,7 @@ def proxy(
 ) -> ExitCode:
     """Stand in front of OpenAI-compatible servers and share the requests by what each costs. Ctrl-C ends it.
 
-    All settings: section [proxy] of the settings' reference. /metrics is for Prometheus, /fleet shows the replicas.
+    All settings: section proxy of the settings' reference. /metrics is for Prometheus, /fleet shows the replicas.
     """
     from framefleet.config import resolve
     from framefleet.serve.proxy_settings import ProxySettings

@@ -28,7 +28,7 @@ Engine = Annotated[str | None, typer.Option(help="vllm, embedded, or auto.", sho
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="fleet.toml", help="Settings, sections [fleet], [proxy].", show_default=False),
+    typer.Option("--config", metavar="fleet.toml", help="Settings: its sections fleet and proxy.", show_default=False),
 ]
 Plan = Annotated[bool, typer.Option("--plan", help="Only print the command of every process.")]
 

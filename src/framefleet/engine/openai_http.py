@@ -322,4 +322,6 @@ def _later(response: httpx.Response) -> _Later:
 
 def _lost(error: httpx.TransportError, endpoint: str) -> EngineLost:
     what = "the server did not answer in time" if isinstance(error, httpx.TimeoutException) else "no connection"
-    return EngineLost(what, given=f"{endpoint} ({type(error).__name__}: {error})")
+    return EngineLost(
+        what, given=f"{endpoint} ({type(error).__name__}: {error})", remedy="look whether it runs, and at its log"
+    )

@@ -115,7 +115,9 @@ def _file_of(source: VideoSource, limits: ScanLimits) -> tuple[Any, bytes]:
             head = stream.read(_BYTES_FOR_SNIFFING)
     except (OSError, ValueError) as error:
         raise SourceNotFound(
-            "cannot read the clip", given=f"{source.name!r} ({getattr(error, 'strerror', None) or error})"
+            "cannot read the clip",
+            given=f"{source.name!r} ({getattr(error, 'strerror', None) or error})",
+            remedy="name the clips in it" if isinstance(error, IsADirectoryError) else "",
         ) from error
     return f"file:{source.location}", head
 
@@ -141,4 +143,5 @@ def _open_error(
         )
     reason, is_unsupported = explain_bytes(head)
     kind = SourceUnsupported if is_unsupported else SourceCorrupt
-    return kind("the clip cannot be opened", given=f"{source.name!r} ({reason or error.strerror})")
+    remedy = "" if is_unsupported else "fetch it again, or leave it out"
+    return kind("the clip cannot be opened", given=f"{source.name!r} ({reason or error.strerror})", remedy=remedy)

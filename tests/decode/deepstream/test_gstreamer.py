@@ -8,6 +8,7 @@ import sysconfig
 import pytest
 
 from framefleet.cli.app import run
+from framefleet.decode.deepstream import bundle
 from framefleet.decode.deepstream.debian import package_candidates
 from framefleet.decode.deepstream.gstreamer import (
     BUNDLE_VARIABLE,
@@ -130,6 +131,35 @@ def test_a_folder_in_use_is_left_alone(tmp_path, capsys):
     (tmp_path / "thesis.tex").touch()
     assert run(["deepstream", "bundle", "--output", str(tmp_path)]) != 0
     assert "not empty" in capsys.readouterr().err
+
+
+def test_a_bundle_that_cannot_be_made_leaves_no_half_of_it(tmp_path, monkeypatch):
+    """So that the same command can be given again."""
+
+    class Packages:
+        def __init__(self, _):
+            pass
+
+        def update(self):
+            pass
+
+        def fetch(self, *_):
+            return {}
+
+    def placed(_, folder):
+        (folder / "lib").mkdir(parents=True)
+
+    def lacks(*_):
+        raise MissingLibrary("no PyGObject")
+
+    monkeypatch.setattr(bundle, "Apt", Packages)
+    monkeypatch.setattr(bundle, "Patchelf", object)
+    monkeypatch.setattr(bundle, "_known", lambda *_: ())
+    monkeypatch.setattr(bundle, "_place_parts", placed)
+    monkeypatch.setattr(bundle, "_place_pygobject", lacks)
+    with pytest.raises(MissingLibrary):
+        bundle.build_bundle(tmp_path / "bundle", Python.of())
+    assert not (tmp_path / "bundle").exists()
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ class Bundle:
 
 
 def build_bundle(folder: Path, python: Python, tell: Callable[[str], None] = lambda _: None) -> Bundle:
-    """Build it in `folder`, which must not exist or be empty.
+    """Build it in `folder`, which must not exist or be empty, and is not touched before all is there.
 
     Raises ConfigError (no Debian, folder in use, no patchelf), SourceUnavailable (packages), MissingLibrary (PyGObject
     cannot be built for this Python), DeviceError (what was built does not work).
@@ -67,17 +67,18 @@ def build_bundle(folder: Path, python: Python, tell: Callable[[str], None] = lam
         raise ConfigError("the folder is not empty", given=str(folder), remedy="another --output")
     patchelf = Patchelf()
     with tempfile.TemporaryDirectory(prefix="framefleet-bundle-") as scratch:
-        apt, root = Apt(Path(scratch)), Path(scratch) / "root"
+        apt, root, built = Apt(Path(scratch)), Path(scratch) / "root", Path(scratch) / "bundle"
         tell("reading the package lists")
         apt.update()
         tell("fetching GStreamer")
         packages = apt.fetch(_known(apt, _SEEDS), root)
-        _place_parts(root, folder)
+        _place_parts(root, built)
         tell(f"PyGObject for Python {python.version}")
-        packages |= _place_pygobject(apt, root, folder, python)
-        packages |= _place_libraries(apt, root, folder, patchelf)
-    patchelf.make_relative(folder)
-    _write_manifest(folder, python, packages)
+        packages |= _place_pygobject(apt, root, built, python)
+        packages |= _place_libraries(apt, root, built, patchelf)
+        patchelf.make_relative(built)
+        _write_manifest(built, python, packages)
+        shutil.copytree(built, folder, symlinks=True, dirs_exist_ok=True)
     tell("trying it")
     is_tried = try_bundle(folder, python)
     files = [path for path in folder.rglob("*") if path.is_file()]
