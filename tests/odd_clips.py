@@ -101,6 +101,26 @@ def with_matrix(path: Path, rotation_deg: float, *, hflip: bool = False) -> Path
     return path
 
 
+def with_edits(path: Path, like: Path, parts: list[tuple[float, int | None, float]]) -> Path:
+    """A copy of a 30 fps MP4 whose edit list has these parts: (seconds, first frame or None for nothing, rate)."""
+    content = like.read_bytes()
+    (first_ticks,) = struct.unpack_from(">i", content, content.find(b"elst") + 16)
+    (timescale,) = struct.unpack_from(">I", content, content.find(b"mdhd") + 16)
+    entries = [
+        (round(s * 1000), -1 if f is None else first_ticks + f * timescale // 30, int(r), int(r % 1 * 65536))
+        for s, f, r in parts
+    ]
+    table = struct.pack(">II", 0, len(entries)) + b"".join(struct.pack(">iihH", *entry) for entry in entries)
+    box = struct.pack(">I4sI4s", len(table) + 16, b"edts", len(table) + 8, b"elst") + table
+    changed = bytearray(content.replace(b"edts", b"free"))
+    for kind in (b"moov", b"trak"):  # the index comes last, so nothing that it points to moves
+        at = content.find(kind) - 4
+        changed[at : at + 4] = struct.pack(">I", struct.unpack_from(">I", content, at)[0] + len(box))
+    at = content.find(b"mdia") - 4
+    path.write_bytes(changed[:at] + box + changed[at:])
+    return path
+
+
 def palette_once(path: Path, num_frames: int) -> Path:
     """Uncompressed pictures of 8-bit indices in AVI: the palette comes with the first packet alone."""
     palette = np.zeros((256, 4), np.uint8)

@@ -42,8 +42,8 @@ _IO_BUFFER_BYTES = 1 << 18
 
 
 @contextmanager
-def open_container(source: VideoSource, limits: ScanLimits) -> Iterator[Any]:
-    """An open `av.InputContainer` with nothing made up by the demuxer: no invented pts.
+def open_container(source: VideoSource, limits: ScanLimits, **demuxer: str) -> Iterator[Any]:
+    """An open `av.InputContainer` with nothing made up by the demuxer: no invented pts. `demuxer` are its own options.
 
     Raises SourceNotFound, SourceTooLarge, SourceCorrupt, SourceUnsupported or DecodeTimeout.
     """
@@ -54,7 +54,7 @@ def open_container(source: VideoSource, limits: ScanLimits) -> Iterator[Any]:
             file,
             mode="r",
             options={"max_pixels": str(limits.max_source_pixels)},
-            container_options={"format_whitelist": _FORMATS, "protocol_whitelist": "file"},
+            container_options={"format_whitelist": _FORMATS, "protocol_whitelist": "file", **demuxer},
             timeout=(remaining_s, remaining_s),
             buffer_size=_IO_BUFFER_BYTES,
             metadata_errors="replace",

@@ -12,6 +12,7 @@ import numpy as np
 from framefleet.errors import SourceCorrupt
 from framefleet.media.clip import ScannedClip
 from framefleet.media.colour import ColourTags
+from framefleet.media.edit_list import on_movie_clock
 from framefleet.media.facts import DAMAGED, GAP, HIDDEN, IS_B, NOT_ONE_PICTURE, REFERENCE, START
 from framefleet.media.index import Bool, FrameIndex, Int64
 from framefleet.media.info import StreamInfo
@@ -81,9 +82,15 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
     if info.codec == "av1" and table.coded_frames is None:
         facts = facts | REFERENCE
         notes.append("AV1 of an unusual kind: no packet is left out")
+    edits: list[str] = []
+    if info.container.startswith("mov"):
+        table, edits = on_movie_clock(source, info, table, pid, limits)
+        notes.extend(edits)
+    if info.container == "mpegvideo":  # what pts there are, the demuxer made up
+        table = replace(table, pts=np.full(len(table), NO_PTS, np.int64))
     epochs = find_epochs(table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
     table = on_one_clock(table, epochs)
-    facts = mark_joins(facts, info.codec)
+    facts = facts if edits else mark_joins(facts, info.codec)
     fps = guessed_fps if MIN_CREDIBLE_FPS <= guessed_fps <= _MAX_GUESSED_FPS else info.fps_from_header or _ASSUMED_FPS
     walked = _Walked(source, info, table, epochs, facts, fps, limits, promise, raw_pts, notes)
     reason = why_packets_cannot_tell(table, info.codec, has_b_frames=info.has_b_frames)
@@ -145,7 +152,7 @@ def _facts_with_losses(
     source: VideoSource, info: StreamInfo, table: PacketTable, pid: int, limits: ScanLimits
 ) -> tuple[Int64, list[str]]:
     facts = table.facts
-    if info.pix_fmt == "pal8" and info.codec != "png":  # the palette may come but once, with the first packet
+    if _leans_on_first_packets(info, facts):
         facts = np.where(np.arange(len(facts)) > 0, facts & ~START, facts) | REFERENCE
     if info.container != "mpegts":
         return facts | np.where(table.is_corrupt, DAMAGED, 0), []
@@ -155,6 +162,15 @@ def _facts_with_losses(
     if not len(losses):
         return facts, []
     return mark_losses(table, losses), [f"transport packets are missing in {len(losses)} places"]
+
+
+def _leans_on_first_packets(info: StreamInfo, facts: Int64) -> bool:
+    """A palette may come but once, with the first packet; of interlaced MPEG-4, FFmpeg measures the distances between
+    pictures by the first B-VOP, and leaves out all others where it did not start with the stream.
+    """
+    if info.codec == "mpeg4":
+        return info.is_interlaced_from_header and bool(np.any(facts & IS_B))
+    return info.pix_fmt == "pal8" and info.codec != "png"
 
 
 def _by_packets(walked: _Walked) -> FrameIndex:

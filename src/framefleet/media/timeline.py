@@ -30,6 +30,8 @@ from framefleet.media.transport import Losses
 from framefleet.units import NS_PER_S, ticks_to_ns
 
 _BACKWARD_JUMP_S = Fraction(1, 2)
+_BACKWARD_JUMP_FRAMES = 2
+"""In a live stream, whose decode times never run backwards, this is no slack but another clock."""
 _FORWARD_JUMP_S = 3600
 """In a live stream a clock that leaps an hour was set anew; files may have such gaps."""
 _MAX_CREDIBLE_S = 100 * 365 * 24 * 3600
@@ -51,9 +53,10 @@ def why_packets_cannot_tell(table: PacketTable, codec: str, *, has_b_frames: boo
     recoveries = np.flatnonzero(facts & RECOVERY)
     if not len(starts) or (len(recoveries) and recoveries[0] < starts[0]):
         return "no packet is a clean starting point"
-    steps = np.diff(table.pts[shown])
-    if has_b_frames and np.any(facts & IS_B) and np.all(steps > 0):
+    stamps = table.pts[(facts & HIDDEN == 0) & (table.pts != NO_PTS)]  # an edit list may show but one of many
+    if has_b_frames and np.any(facts & IS_B) and np.all(np.diff(stamps) > 0):
         return PTS_ARE_DTS
+    steps = np.diff(table.pts[shown])
     if has_b_frames and len(np.unique(table.pts[shown])) <= len(steps):
         return "packets share a pts"
     return ""
@@ -120,11 +123,12 @@ class Epochs:
 def find_epochs(table: PacketTable, time_base: Fraction, *, is_live_format: bool) -> Epochs:
     """Where the clock jumped back (or, in live formats, leapt far ahead), each part laid right after the one before."""
     clock = table.dts if np.any(table.dts != NO_PTS) else table.pts  # never mixed: pts run ahead of dts
-    known = np.flatnonzero(clock != NO_PTS)
+    known = np.flatnonzero((clock != NO_PTS) & ~table.is_discarded)  # an edit's hidden lead-in overlaps the one before
     step = np.diff(clock[known])
     is_jump = (step < -int(_BACKWARD_JUMP_S / time_base)) | (step > int(_MAX_CREDIBLE_S / time_base))
     if is_live_format:
         is_jump |= step > int(_FORWARD_JUMP_S / time_base)
+        is_jump |= step < -_BACKWARD_JUMP_FRAMES * _usual_step(clock)
     starts = [0, *known[1:][is_jump].tolist()]
     shift = np.zeros(len(clock), np.int64)
     if len(known) and abs(int(clock[known[0]])) > int(_MAX_CREDIBLE_S / time_base):
