@@ -81,6 +81,7 @@ def decord2() -> Decode:
 
 ARMS: dict[str, Callable[[], Decode]] = {
     "framefleet": framefleet,
+    "framefleet_before": framefleet,
     "opencv_as_vllm": opencv_as_vllm,
     "torchcodec_exact": lambda: torchcodec("exact"),
     "torchcodec_approximate": lambda: torchcodec("approximate"),

@@ -78,14 +78,22 @@ class SceneClip:
         return Path(framefleet.__file__).parent / "scenes" / "samples" / f"{self.name}.mp4"
 
 
+_ENCODERS = {
+    "libx264": {
+        "preset": "veryfast", "sc_threshold": "0", "crf": "23",
+        "x264-params": "open-gop=0:b-pyramid=normal:b-adapt=0",
+    },
+    "libx265": {"preset": "ultrafast", "crf": "26"},
+    "libsvtav1": {"preset": "10", "crf": "38", "svtav1-params": "lp=1"},
+}  # fmt: skip
+
+
 def write(spec: ClipSpec, path: Path) -> None:
     """Encode with B-pictures and pyramids, closed GOPs of a fixed length, as a camera or an encoding service would."""
-    options = {"g": str(spec.gop), "keyint_min": str(spec.gop), "bf": str(spec.b_frames), "preset": "veryfast"}
-    if spec.codec == "libx264":
-        options |= {"sc_threshold": "0", "crf": "23", "x264-params": "open-gop=0:b-pyramid=normal:b-adapt=0"}
-    else:
+    options = _ENCODERS[spec.codec] | {"g": str(spec.gop), "keyint_min": str(spec.gop), "bf": str(spec.b_frames)}
+    if spec.codec == "libx265":
         params = f"keyint={spec.gop}:min-keyint={spec.gop}:bframes={spec.b_frames}:open-gop=0:scenecut=0:log-level=none"
-        options |= {"crf": "26", "x265-params": params, "preset": "ultrafast"}
+        options |= {"x265-params": params}
     with av.open(str(path), "w", format="mp4") as container:
         stream = container.add_stream(spec.codec, rate=spec.fps)
         stream.width, stream.height, stream.pix_fmt, stream.options = spec.width, spec.height, "yuv420p", options

@@ -1,6 +1,7 @@
 """Decoding on the CPU beside its peers: who gives the same frames for less. One JSON line last; result.json beside it.
 
     python benchmarks/decode_cpu/run.py [--short] [--rounds 3] [--case NAME ...] [--output FOLDER] [--fresh]
+        [--before FOLDER --arm framefleet_before torchcodec_exact ...]
 
 Peers that are not installed are left out, and named (`pip install decord2` for one that `make` does not install).
 A run that was broken off goes on where it stopped; `complete` in result.json says whether all cases are there.
@@ -32,7 +33,7 @@ from arms import ARMS
 from clips import ClipSpec, SceneClip
 
 HERE = Path(__file__).parent
-OURS = "framefleet"
+OURS, BEFORE = "framefleet", "framefleet_before"
 MOST_S = 180
 SLOW = 3
 MOST_APART = 3.0
@@ -72,10 +73,16 @@ def cases(*, is_short: bool) -> list[Case]:
         for gop in (15, 60, 250)
     ]
     dense = ClipSpec("720p-4s-gop60", 1280, 720, 4, 60)
+    others = [
+        ClipSpec(f"720p-{codec}-{long_s}s-gop250", 1280, 720, long_s, 250, codec=encoder, drawn_s=25)
+        for codec, encoder in (("hevc", "libx265"), ("av1", "libsvtav1"))
+    ]
     uhd = ClipSpec("2160p-hevc-4s-gop60", 3840, 2160, 4, 60, codec="libx265")
     return [
         *(Case(clip, 16, "sparse" if clip.gop == 250 else "other") for clip in hd),
         *(Case(clip, 8 if is_short else 32, "sparse" if clip.gop == 250 else "other") for clip in long),
+        *(Case(clip, 8 if is_short else 32, "sparse") for clip in others),
+        Case(ClipSpec(f"1080p-av1-{mid_s}s-gop60", 1920, 1080, mid_s, 60, codec="libsvtav1"), 16, "other"),
         Case(dense, dense.num_frames, "dense"),
         Case(uhd, 16, "other"),
         Case(SceneClip("scene_09_1080p_h264", 193), 16, "other"),
@@ -86,13 +93,14 @@ def cases(*, is_short: bool) -> list[Case]:
 class Arm:
     """One decoder in its own process, started anew where it died or took too long."""
 
-    def __init__(self, name: str, core: int) -> None:
+    def __init__(self, name: str, core: int, before: Path | None = None) -> None:
         self.name = name
         self._core = core
+        self._path = {"PYTHONPATH": str(before / "src")} if before and name == BEFORE else {}
         self._start()
 
     def _start(self) -> None:
-        environ = os.environ | {"OMP_NUM_THREADS": "1", "OPENCV_LOG_LEVEL": "ERROR"}
+        environ = os.environ | {"OMP_NUM_THREADS": "1", "OPENCV_LOG_LEVEL": "ERROR"} | self._path
         self._process = subprocess.Popen(
             ["taskset", "-c", str(self._core), sys.executable, str(HERE / "arms.py"), self.name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ,
@@ -175,7 +183,7 @@ def measure(case: Case, arms: list[Arm], rounds: int, samples: Any) -> dict[str,
 
 
 def _gains(summary: dict[str, dict[str, float]]) -> dict[str, Any]:
-    peers = [name for name in summary if name != OURS]
+    peers = [name for name in summary if name not in (OURS, BEFORE)]
     if not peers:
         return {"best_peer": None}
     best = min(peers, key=lambda name: summary[name]["cpu_s"])
@@ -246,7 +254,8 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="smaller clips, for a few minutes")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--case", nargs="*", help="only cases whose name contains one of these")
-    parser.add_argument("--arm", nargs="*", default=list(ARMS), choices=list(ARMS))
+    parser.add_argument("--arm", nargs="*", default=[arm for arm in ARMS if arm != BEFORE], choices=list(ARMS))
+    parser.add_argument("--before", type=Path, help=f"another checkout of ours, for the arm {BEFORE}")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--output", type=Path, default=Path(tempfile.gettempdir()) / "framefleet-bench-decode")
     parser.add_argument("--fresh", action="store_true", help="measure again what the output folder already has")
@@ -256,7 +265,7 @@ def main() -> None:
     asked.output.mkdir(parents=True, exist_ok=True)
     here = machine()
     results = {} if asked.fresh else _measured_before(asked.output / "result.json", here, is_short=asked.short)
-    started = [Arm(name, asked.core) for name in dict.fromkeys([OURS, *asked.arm])]
+    started = [Arm(name, asked.core, asked.before) for name in dict.fromkeys([OURS, *asked.arm])]
     arms = [arm for arm in started if arm.is_there]
     with (asked.output / "samples.jsonl").open("a" if results else "w") as samples:
         for case in (c for c in chosen if c.name not in results):
