@@ -36,16 +36,15 @@ def mux(path: Path, like: Path, packets: list[tuple[bytes, int, int, bool]], rat
     return path
 
 
-def cut_and_joined(path: Path, source: Path, parts: list[tuple[int, int]], step: int) -> list[int]:
-    """Parts [first, last) in groups of pictures of `source`, end to end with their packets as they are.
+def cut_and_joined(path: Path, source: Path, parts: list[tuple[int, int]], step: int = 3000) -> list[int]:
+    """Packets [first, last) of `source`, a clip on a clock of 1/90000 s, end to end as they are.
 
-    `step`: ticks of a frame on the clock of `source`, 1/90000 s. Returns the pts in `source` of every packet.
+    `step`: ticks of a frame. Returns the pts in `source` of every packet.
     """
     packets, written, origins = packets_of(source), [], []
-    keys = [*(n for n, packet in enumerate(packets) if packet[3]), len(packets)]
     end_pts, last_dts = 0, -(1 << 40)
     for first, last in parts:
-        part = packets[keys[first] : keys[last]]
+        part = packets[first:last]
         shift = end_pts - min(pts for _, pts, _, _ in part)
         for content, pts, dts, is_key in part:
             last_dts = min(max(dts + shift, last_dts + 1), pts + shift)
@@ -54,6 +53,13 @@ def cut_and_joined(path: Path, source: Path, parts: list[tuple[int, int]], step:
         end_pts = shift + step + max(pts for _, pts, _, _ in part)
     mux(path, source, written, rate=90_000)
     return origins
+
+
+def groups_of(source: Path, parts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Parts in groups of pictures as parts in packets."""
+    packets = packets_of(source)
+    keys = [*(n for n, packet in enumerate(packets) if packet[3]), len(packets)]
+    return [(keys[first], keys[last]) for first, last in parts]
 
 
 def packed_b_vops(path: Path, num_frames: int) -> Path:

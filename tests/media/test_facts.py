@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
+
+import av
 import numpy as np
 import pytest
 from barcode_clips import write_clip
@@ -20,10 +24,13 @@ from framefleet.media.facts import (
     LEADS_BROKEN,
     LEADS_SAFELY,
     NOT_ONE_PICTURE,
+    ORDERED,
     RECOVERY,
     REFERENCE,
     START,
+    order_of,
 )
+from framefleet.media.joins import find_joins, unwrapped
 from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container
 from framefleet.media.packets import read_packets
@@ -111,6 +118,60 @@ def test_hevc_temporal_layers(folder):
     assert len(set(facts >> LAYER_SHIFT)) > 1
 
 
+OPEN_GROUPS = [
+    ("libx264", "ts", {"x264-params": "open-gop=1:keyint=12:scenecut=0:b-pyramid=normal:bframes=3"}),
+    ("libx264", "mp4", {"x264-params": "open-gop=1:keyint=12:scenecut=0"}),
+    ("libx265", "ts", {"x265-params": f"{X265}:bframes=4"}), ("libx265", "mp4", {"x265-params": f"{X265}:bframes=4"}),
+    ("mpeg1video", "ts", {"b": "4M"}), ("mpeg2video", "ts", {"b": "4M"}), ("mpeg4", "mkv", {"b": "4M"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("codec", "suffix", "options"), OPEN_GROUPS)
+def test_the_streams_own_count_is_the_order_of_presentation(folder, codec, suffix, options):
+    path = write_clip(folder / f"{codec}.{suffix}", 60, codec=codec, gop=12, options=options, time_base=Fraction(1, 30))
+    facts = facts_of(path)
+    with av.open(str(path)) as container:
+        pts = np.array([packet.pts for packet in container.demux(video=0) if packet.size])
+    counted = np.flatnonzero(facts & ORDERED)
+    assert len(counted) >= len(facts) - len(has(facts, START))
+    first_group = counted[counted < has(facts, START)[1]]
+    assert len(first_group) > 5
+    order = unwrapped(facts)[first_group]
+    assert np.argsort(order).tolist() == np.argsort(pts[first_group]).tolist()
+    assert find_joins(facts, "h264" if codec == "libx264" else "hevc").tolist() == []
+
+
+def test_a_broken_link_is_a_gap(folder):
+    path = write_clip(folder / "whole.ts", 40, codec="mpeg2video", options={"b": "4M"}, time_base=Fraction(1, 30))
+    _, _, packets = packets_of(path)
+    reader = fact_reader("mpeg2video", b"")
+    for packet, is_key in packets:
+        group = packet.find(b"\0\0\1\xb8")
+        broken = bytearray(packet)
+        if group >= 0:
+            broken[group + 7] |= 0x20
+        facts = reader.read(bytes(broken), is_key=is_key)
+        assert bool(facts & GAP) == (group >= 0 and not packet[group + 7] & 0x40)
+
+
+def test_a_broken_link_access_picture_is_a_gap(corpus):
+    _, extradata, packets = packets_of(corpus / "hevc_open_gop.mp4")
+    assert not facts_of(corpus / "hevc_open_gop.mp4")[29] & GAP
+    for kind in (16, 17, 18):
+        packet = re.sub(rb"\x2a(?=\x01)", bytes([kind << 1]), packets[29][0], count=1)
+        assert packet != packets[29][0]
+        assert fact_reader("hevc", extradata).read(packet, is_key=True) & (START | GAP) == START | GAP
+
+
+def test_dirac_numbers_its_pictures():
+    unit = lambda code, rest: b"BBCD" + bytes([code]) + bytes(8) + rest  # noqa: E731
+    reader = fact_reader("dirac", b"")
+    intra, inter = (unit(code, (70_000).to_bytes(4, "big") + b"data") for code in (0x0C, 0x0D))
+    assert reader.read(unit(0, b"header") + intra, is_key=True) == START | REFERENCE | order_of(70_000, 16)
+    assert reader.read(inter, is_key=True) == REFERENCE | order_of(70_000, 16)
+    assert reader.read(unit(0x10, b""), is_key=False) == HIDDEN
+
+
 def test_vp8_hides_its_alternative_references():
     reader = fact_reader("vp8", b"")
     assert reader.read(b"\x10\x02\0\x9d\x01\x2a", is_key=True) == START | REFERENCE
@@ -157,7 +218,7 @@ def test_gif_blocks_must_end_within_the_packet(corpus):
     assert all(reader.read(packet[:-20], is_key=False) & DAMAGED for packet, _ in packets)
 
 
-CODECS = ["h264", "hevc", "vp8", "vp9", "mpeg2video", "mpeg4", "gif", "av1", "prores"]
+CODECS = ["h264", "hevc", "vp8", "vp9", "mpeg2video", "mpeg4", "dirac", "gif", "av1", "prores"]
 
 
 @given(st.sampled_from(CODECS), st.lists(st.binary(max_size=80), max_size=6), st.binary(max_size=60), st.booleans())

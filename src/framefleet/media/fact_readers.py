@@ -24,13 +24,14 @@ def fact_reader(codec: str, extradata: bytes) -> FactReader:
         return H264Reader(extradata)
     if codec == "hevc":
         return HevcReader(extradata)
+    if codec == "mpeg4":
+        return Mpeg4Reader(extradata)
     simple: dict[str, Callable[[], FactReader]] = {
         "av1": Av1Reader,
         "vp8": Vp8Reader,
         "vp9": Vp9Reader,
         "mpeg1video": Mpeg12Reader,
         "mpeg2video": Mpeg12Reader,
-        "mpeg4": Mpeg4Reader,
         "dirac": DiracReader,
         "gif": GifReader,
     }

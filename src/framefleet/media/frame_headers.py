@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from framefleet.errors import SourceCorrupt
 from framefleet.media.bits import BitReader
 from framefleet.media.facts import (
     DAMAGED,
@@ -159,10 +162,14 @@ class _GroupClock:
 
 
 class Mpeg4Reader:
-    """ISO/IEC 14496-2, 6.2.5: the coding type of the first VOP. Packets of several VOPs are references.
+    """ISO/IEC 14496-2, 6.2.3-6.2.5: the coding type and time of the first VOP. Packets of several VOPs are references.
 
     A VOP of a few bytes may be one that is not coded, for which no picture comes out.
     """
+
+    def __init__(self, extradata: bytes) -> None:
+        self._clock = _VopClock()
+        self._clock.read_headers(extradata)
 
     def read(self, packet: bytes, *, is_key: bool) -> int:
         """See FactReader."""
@@ -172,10 +179,68 @@ class Mpeg4Reader:
         kind = packet[vop + 4] >> 6
         if packet.find(b"\0\0\1\xb6", vop + 4) >= 0 or len(packet) - vop <= _MAX_UNCODED_VOP_BYTES:
             return REFERENCE | NOT_ONE_PICTURE | (START if kind == 0 else 0)
-        damage = DAMAGED if holds_zero_run(packet, may_end_in_zeros=True) else 0
+        gap = GAP if self._clock.read_headers(packet[:vop]) and kind == 0 else 0
+        facts = self._clock.order(packet[vop + 4 : vop + 16]) | gap
+        facts |= DAMAGED if holds_zero_run(packet, may_end_in_zeros=True) else 0
         if kind == 2:
-            return IS_B | damage
-        return REFERENCE | damage | (START if kind == 0 else 0)
+            return facts | IS_B
+        return facts | REFERENCE | (START if kind == 0 else 0)
+
+
+class _VopClock:
+    """Times of VOPs in ticks of their layer: seconds are counted from one reference VOP to the next (6.3.5)."""
+
+    def __init__(self) -> None:
+        self._ticks_per_s = 0
+        self._older_s = self._newer_s = 0
+        """Whole seconds of the last two reference VOPs."""
+
+    def read_headers(self, head: bytes) -> bool:
+        """Read what comes before a VOP; True where it says that leading pictures have lost what they need."""
+        for layer in re.finditer(b"\0\0\1[\x20-\x2f]", head):
+            try:
+                self._ticks_per_s = _ticks_per_s(BitReader(head[layer.end() : layer.end() + 32]))
+            except SourceCorrupt:
+                continue
+        group = head.find(b"\0\0\1\xb3")
+        if not 0 <= group < len(head) - 6:
+            return False
+        bits = BitReader(head[group + 4 : group + 7])
+        hours, minutes, _, seconds = bits.u(5), bits.u(6), bits.u(1), bits.u(6)
+        self._newer_s = (hours * 60 + minutes) * 60 + seconds
+        is_closed, is_broken = bits.u(1), bits.u(1)
+        return bool(is_broken and not is_closed)
+
+    def order(self, head: bytes) -> int:
+        """The facts of a VOP's place, by the bytes after its start code; 0 where they cannot be made out."""
+        try:
+            bits = BitReader(head)
+            is_b, passed_s = bits.u(2) == 2, 0
+            while bits.u(1):
+                passed_s += 1
+            bits.u(1)
+            ticks = bits.u((self._ticks_per_s - 1).bit_length() or 1)
+        except SourceCorrupt:
+            return 0
+        if not is_b:
+            self._older_s, self._newer_s = self._newer_s, self._newer_s + passed_s
+        seconds = self._older_s + passed_s if is_b else self._newer_s
+        return order_of(seconds * self._ticks_per_s + ticks, ORDER_BITS) if self._ticks_per_s else 0
+
+
+def _ticks_per_s(layer: BitReader) -> int:
+    """6.2.3: vop_time_increment_resolution of a video object layer."""
+    layer.u(9)
+    version = layer.u(7) >> 3 if layer.u(1) else 1
+    if layer.u(4) == 15:
+        layer.u(16)  # pixel shape
+    if layer.u(1):
+        layer.u(3)
+        layer.u(79 if layer.u(1) else 0)  # buffer sizes
+    if layer.u(2) == 3 and version != 1:
+        layer.u(4)
+    layer.u(1)
+    return layer.u(16)
 
 
 class DiracReader:

@@ -13,7 +13,7 @@ from framefleet.errors import SourceCorrupt
 from framefleet.media.clip import ScannedClip
 from framefleet.media.colour import ColourTags
 from framefleet.media.edit_list import on_movie_clock
-from framefleet.media.facts import DAMAGED, GAP, HIDDEN, IS_B, NOT_ONE_PICTURE, REFERENCE, START
+from framefleet.media.facts import DAMAGED, GAP, HIDDEN, IS_B, NOT_ONE_PICTURE, RECOVERY, REFERENCE, START
 from framefleet.media.index import Bool, FrameIndex, Int64
 from framefleet.media.info import StreamInfo
 from framefleet.media.joins import fresh_starts, mark_joins
@@ -203,9 +203,7 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
             origins.append(origin)
             is_known = has_pts[origin] and pts is not None
             ticks[origin] = (pts or 0) + int(walked.epochs.shift[origin]) if is_known else None
-    facts = walked.facts.copy()
-    facts[[number for number in feed.troubled if 0 <= number < len(facts)]] |= DAMAGED
-    broken = _broken_by_decoding(facts, table, feed.troubled)
+    facts, broken = _broken_by_decoding(walked.facts, table.pts, feed.troubled)
     is_one_to_one = not np.any(facts & (NOT_ONE_PICTURE | HIDDEN))
     order = with_lost(origins, (facts & IS_B != 0).tolist()) if is_one_to_one else origins
     decode_times = table.pts if reason == PTS_ARE_DTS else table.dts
@@ -227,11 +225,20 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
     return ScannedClip(source, info, _finish(seen, rows, lost, "decoded"))
 
 
-def _broken_by_decoding(facts: Int64, table: PacketTable, troubled: set[int]) -> Bool:
-    """As `undecodable`; a stream without any clean start is left to the decoder, which shows what has recovered."""
-    if facts[0] & START or np.any(facts & START & ~(facts & DAMAGED)):
-        return undecodable(facts, table.pts)
-    return np.isin(np.arange(len(facts)), list(troubled))
+def _broken_by_decoding(facts: Int64, pts: Int64, troubled: set[int]) -> tuple[Int64, Bool]:
+    """The facts with what troubled the decoder, and what `undecodable` makes of them.
+
+    Where a stream that has no clean start recovers, trouble before that was to be expected. One that has neither is
+    left to the decoder, which shows what it takes for recovered.
+    """
+    is_troubled = np.isin(np.arange(len(facts)), list(troubled))
+    if facts[0] & START or np.any((facts & START != 0) & (facts & DAMAGED == 0) & ~is_troubled):
+        facts = np.where(is_troubled, facts | DAMAGED, facts)
+        return facts, undecodable(facts, pts)
+    if not np.any(facts & RECOVERY):
+        return np.where(is_troubled, facts | DAMAGED, facts), is_troubled
+    facts = np.where(is_troubled & ~undecodable(facts, pts), facts | DAMAGED, facts)
+    return facts, undecodable(facts, pts)
 
 
 def _finish(
