@@ -17,7 +17,7 @@ import numpy as np
 from framefleet.errors import SourceCorrupt
 from framefleet.media.bits import BitReader
 from framefleet.media.coded_frames import CodedFrames
-from framefleet.media.facts import HIDDEN, NOT_ONE_PICTURE, REFERENCE, START
+from framefleet.media.facts import DAMAGED, NOT_ONE_PICTURE, REFERENCE, START, holds_zero_run
 
 _SEQUENCE_HEADER, _FRAME_HEADER, _TILE_GROUP, _FRAME, _FRAME_HEADER_AGAIN = 1, 3, 4, 6, 7
 _KEY, _INTER, _INTRA_ONLY, _SWITCH = range(4)
@@ -60,12 +60,13 @@ class Av1Reader:
     """Facts of AV1 packets, and which coded frames lean on which.
 
     What cannot be read (several operating points, layers in space, impossible bytes) is a reference, and a start if
-    the container says so; nothing of such a stream is known to lean on nothing.
+    the container says so. It ends all knowledge of what leans on what, as do packets without one picture at their end
+    (7.5); where none is in them, it is missing.
     """
 
     def __init__(self) -> None:
         self._sequence: _Sequence | None = None
-        self._began_sequence = False
+        self._began_sequence = self._is_torn = False
         self._writers = [-1] * _NUM_SLOTS
         self._holds_key = [False] * _NUM_SLOTS
         self._num_packets = 0
@@ -81,7 +82,7 @@ class Av1Reader:
         return CodedFrames(np.array(self._packet_of_frame, np.int64), np.array(self._needs, np.int64).reshape(-1, 2))
 
     def read(self, packet: bytes, *, is_key: bool) -> int:
-        """See FactReader. Whether bytes are damaged is left to the decoder, which checks what it decodes."""
+        """See FactReader. But for holes, damage is left to the decoder, which checks what it decodes."""
         try:
             frames = list(self._frames(packet))
         except SourceCorrupt:
@@ -89,17 +90,21 @@ class Av1Reader:
             return REFERENCE | (START if is_key else 0)
         finally:
             self._num_packets += 1
+        if not frames or self._is_torn:
+            return REFERENCE | DAMAGED
         num_shown = sum(frame.is_shown for frame in frames)
-        if num_shown > 1 or (num_shown and not frames[-1].is_shown):
+        if num_shown != 1 or not frames[-1].is_shown:
             self._is_exact = False
         facts = REFERENCE if any(frame.writes for frame in frames) else 0
-        facts |= (HIDDEN, 0)[num_shown] if num_shown < 2 else NOT_ONE_PICTURE
+        facts |= NOT_ONE_PICTURE if num_shown > 1 else 0
         is_start = bool(frames) and frames[0].is_key and frames[0].is_shown and not frames[0].reads
         return facts | START if is_start and (is_key or self._began_sequence) else facts
 
     def _frames(self, packet: bytes) -> Iterator[_Frame]:
-        self._began_sequence = False
+        self._began_sequence = self._is_torn = False
         for kind, start, end in _units(packet):
+            if kind in (_TILE_GROUP, _FRAME):  # elsewhere zeros may be padding
+                self._is_torn |= holds_zero_run(packet[start:end], may_end_in_zeros=False)
             if kind == _SEQUENCE_HEADER:
                 self._sequence = None
                 self._sequence = _read_sequence(BitReader(packet[start : min(end, start + _HEADER_BYTES)]))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from framefleet.media.av1 import Av1Reader
 from framefleet.media.facts import INTRA_CODECS, FactReader, IntraReader, TrustingReader
+from framefleet.media.ffv1 import Ffv1Reader
 from framefleet.media.frame_headers import DiracReader, GifReader, Mpeg4Reader, Mpeg12Reader, Vp8Reader, Vp9Reader
 from framefleet.media.hevc import HevcReader
 from framefleet.media.nal import H264Reader
@@ -34,5 +35,6 @@ def fact_reader(codec: str, extradata: bytes) -> FactReader:
         "mpeg2video": Mpeg12Reader,
         "dirac": DiracReader,
         "gif": GifReader,
+        "ffv1": Ffv1Reader,
     }
     return simple.get(codec, TrustingReader)()
