@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framefleet.media.av1 import Av1Reader, without_frames
-from framefleet.media.facts import HIDDEN, NOT_ONE_PICTURE, REFERENCE, START
+from framefleet.media.facts import NOT_ONE_PICTURE, REFERENCE, START
 from framefleet.media.scan import scan
 from framefleet.media.source import VideoSource
 
@@ -142,24 +142,27 @@ def frames(draw):
 @given(STREAMS, st.lists(frames(), max_size=12))
 def test_what_leans_on_what_is_what_was_written(stream, body):
     """Against the reference frame update process as 7.20 states it, on headers of every form."""
-    packets, truth = [[stream.sequence(), stream.frame(KEY)]], [set()]
+    packets, truth = [[stream.sequence(), stream.frame(KEY)], []], [set()]
     slots = [(0, KEY)] * 8
     for number, frame in enumerate(body, 1):
         if len(frame) == 1:
             (slot,) = frame
             truth.append({slots[slot][0]})
-            packets.append([stream.show(slot)])
+            packets[-1].append(stream.show(slot))
+            packets.append([])
             slots = [(number, KEY)] * 8 if slots[slot][1] == KEY else slots
             continue
         kind, refs, writes, options = frame
         is_all = kind == SWITCH or (kind == KEY and options["is_shown"])
         truth.append({slots[slot][0] for slot in refs} if kind in (INTER, SWITCH) else set())
-        packets.append([stream.frame(kind, refs, writes, **options)])
+        packets[-1].append(stream.frame(kind, refs, writes, **options))
+        packets += [[]] if options["is_shown"] else []
         slots = [(number, kind) if is_all or writes >> slot & 1 else slots[slot] for slot in range(8)]
-    facts, reader = read(*packets)
+    packets[-1].append(stream.show(5))
+    truth.append({slots[5][0]})
+    _, reader = read(*packets)
     assert needs_of(reader) == truth
-    is_hidden = [len(frame) == 4 and not frame[3]["is_shown"] for frame in body]
-    assert [bool(fact & HIDDEN) for fact in facts[1:]] == is_hidden
+    assert len(np.unique(reader.coded_frames.packet)) == len(packets)
 
 
 @given(STREAMS.filter(lambda stream: stream.order_bits), SLOTS)
@@ -177,11 +180,10 @@ def test_facts_of_a_small_pyramid():
         [stream.frame(INTER, [0] * 7, 2, is_shown=False), stream.frame(INTER, [0, 1, 0, 0, 0, 0, 0], 0)],
         [stream.frame(INTER, [1, 0, 0, 0, 0, 0, 0], 0)],
         [stream.show(1)],
-        [stream.frame(INTER, [0] * 7, 4, is_shown=False)],
     )
-    assert facts == [START | REFERENCE, REFERENCE, 0, 0, REFERENCE | HIDDEN]
-    assert reader.coded_frames.packet.tolist() == [0, 1, 1, 2, 3, 4]
-    assert needs_of(reader) == [set(), {0}, {0, 1}, {0, 1}, {1}, {0}]
+    assert facts == [START | REFERENCE, REFERENCE, 0, 0]
+    assert reader.coded_frames.packet.tolist() == [0, 1, 1, 2, 3]
+    assert needs_of(reader) == [set(), {0}, {0, 1}, {0, 1}, {1}]
 
 
 def test_a_key_frame_shown_late_is_no_start_but_renews_every_slot():
@@ -221,6 +223,15 @@ def test_nothing_is_read_by_a_sequence_header_that_was_replaced():
     odd = [Stream(points=2).sequence()]
     facts, _ = read([stream.sequence(), stream.frame(KEY)], odd, [stream.frame(INTER, [0] * 7, 0)])
     assert facts[2] == REFERENCE
+
+
+@pytest.mark.parametrize("order", [(False,), (True, False)])
+def test_a_packet_that_does_not_end_in_a_picture_misses_it(order):
+    stream = Stream()
+    packet = [stream.frame(INTER, [0] * 7, 2, is_shown=is_shown) for is_shown in order]
+    facts, reader = read([stream.sequence(), stream.frame(KEY)], packet)
+    assert facts[1] == REFERENCE
+    assert reader.coded_frames is None
 
 
 def test_two_pictures_in_a_packet():

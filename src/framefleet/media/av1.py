@@ -17,12 +17,13 @@ import numpy as np
 from framefleet.errors import SourceCorrupt
 from framefleet.media.bits import BitReader
 from framefleet.media.coded_frames import CodedFrames
-from framefleet.media.facts import DAMAGED, NOT_ONE_PICTURE, REFERENCE, START, holds_zero_run
+from framefleet.media.facts import DAMAGED, NOT_ONE_PICTURE, REFERENCE, START
 
 _SEQUENCE_HEADER, _FRAME_HEADER, _TILE_GROUP, _FRAME, _FRAME_HEADER_AGAIN = 1, 3, 4, 6, 7
 _KEY, _INTER, _INTRA_ONLY, _SWITCH = range(4)
 _ALL_SLOTS = 0xFF
 _NUM_SLOTS, _NUM_REFS = 8, 7
+_HOLE_BYTES, _ZEROS_AT_END = 256, 16
 _LOWEST_LAYER_IN_SPACE = {bytes([layer << 5]) for layer in range(8)}
 """The extension bytes (5.3.3) of all layers in time."""
 _CHOSEN_PER_FRAME = 2
@@ -97,14 +98,14 @@ class Av1Reader:
             self._is_exact = False
         facts = REFERENCE if any(frame.writes for frame in frames) else 0
         facts |= NOT_ONE_PICTURE if num_shown > 1 else 0
-        is_start = bool(frames) and frames[0].is_key and frames[0].is_shown and not frames[0].reads
+        is_start = frames[0].is_key and frames[0].is_shown and not frames[0].reads
         return facts | START if is_start and (is_key or self._began_sequence) else facts
 
     def _frames(self, packet: bytes) -> Iterator[_Frame]:
         self._began_sequence = self._is_torn = False
         for kind, start, end in _units(packet):
             if kind in (_TILE_GROUP, _FRAME):  # elsewhere zeros may be padding
-                self._is_torn |= holds_zero_run(packet[start:end], may_end_in_zeros=False)
+                self._is_torn |= _holds_hole(packet[start:end])
             if kind == _SEQUENCE_HEADER:
                 self._sequence = None
                 self._sequence = _read_sequence(BitReader(packet[start : min(end, start + _HEADER_BYTES)]))
@@ -144,6 +145,11 @@ class Av1Reader:
         if is_resilient and seq.order_hint and not (is_intra and writes == _ALL_SLOTS):
             bits.u(_NUM_SLOTS * seq.order_hint)  # ref_order_hint
         return _Frame(kind == _KEY, is_shown, () if is_intra else _read_references(bits, seq), writes)
+
+
+def _holds_hole(tiles: bytes) -> bool:
+    """Whether there are more zeros than encoders write: 28 in a row were seen inside, one at the end."""
+    return bytes(_HOLE_BYTES) in tiles or tiles.endswith(bytes(_ZEROS_AT_END))
 
 
 def without_frames(packet: bytes, places: Collection[int]) -> bytes:
