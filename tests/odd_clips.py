@@ -55,11 +55,10 @@ def cut_and_joined(path: Path, source: Path, parts: list[tuple[int, int]], step:
     return origins
 
 
-def groups_of(source: Path, parts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Parts in groups of pictures as parts in packets."""
+def group_starts(source: Path) -> list[int]:
+    """The packets at which groups of pictures begin, and how many packets there are."""
     packets = packets_of(source)
-    keys = [*(n for n, packet in enumerate(packets) if packet[3]), len(packets)]
-    return [(keys[first], keys[last]) for first, last in parts]
+    return [*(n for n, packet in enumerate(packets) if packet[3]), len(packets)]
 
 
 def packed_b_vops(path: Path, num_frames: int) -> Path:

@@ -55,10 +55,18 @@ def test_where_the_count_is_a_courtesy_it_must_go_on_mostly():
     assert joins(0, 0, 0, 0, 0, codec="mpeg2video") == []
 
 
-def test_a_count_without_a_usual_step_tells_nothing():
+def test_a_count_without_a_usual_step_tells_only_where_it_falls_back():
     rng = np.random.default_rng(1)
-    facts = [REFERENCE | (START if n % 10 == 0 else 0) | order_of(int(rng.integers(64)), 6) for n in range(60)]
+    counts = np.cumsum(rng.integers(1, 9, 60))
+    facts = [REFERENCE | (START if n % 10 == 0 else 0) | order_of(int(count), 8) for n, count in enumerate(counts)]
     assert find_joins(np.array(facts), "h264").tolist() == []
+    assert find_joins(np.array(facts * 2), "h264").tolist() == [60]
+    assert find_joins(np.array(facts * 2), "mpeg2video").tolist() == []
+
+
+def test_the_shortest_parts_there_can_be():
+    part = [START | REFERENCE | order_of(9, 8), order_of(8, 8)]
+    assert find_joins(np.array(part * 3), "hevc").tolist() == [2, 4]
 
 
 def test_pictures_that_reset_the_count_are_no_joins():

@@ -30,9 +30,9 @@ _REGULAR_SHARE = 0.75
 def find_joins(facts: Int64, codec: str) -> Int64:
     """Packets [J], each a place where decoding may begin, before which the count of pictures does not go on.
 
-    From the last picture shown before such a place to the first one shown after it the count must make its usual step.
-    A stream whose count knows no usual step (it goes with the time, say) tells nothing, nor does one of a codec that
-    need not count, unless the count goes on at most of its keyframes.
+    From the last picture shown before such a place to the first one shown after it the count must make the step that
+    is usual between places. A stream whose count knows no usual step (it goes with the time, say) only tells where
+    the count falls back; one of a codec that need not count tells nothing, unless the count goes on at most places.
     """
     entries = np.flatnonzero((facts & (START | RECOVERY) != 0) & (facts & DAMAGED == 0))
     known = np.flatnonzero(facts & ORDERED)
@@ -40,19 +40,25 @@ def find_joins(facts: Int64, codec: str) -> Int64:
     shown = np.lexsort((unwrapped(facts)[known], part))
     known, part = known[shown], part[shown]
     steps = np.diff(facts[known] >> ORDER_SHIFT) % _WRAP
-    if not len(steps):
-        return known[:0]
-    values, counts = np.unique(steps, return_counts=True)
-    is_usual = steps == values[np.argmax(counts)]
-    crosses = np.flatnonzero(np.diff(part))
+    crosses = np.flatnonzero(np.diff(part) != 0)
     entry = entries[part[crosses + 1] - 1]
     is_counted = facts[entry] & ORDERED != 0  # a picture that resets the count has none
-    crosses, entry = crosses[is_counted], entry[is_counted]
-    if codec in _CODECS_THAT_MUST_COUNT:
-        is_telling = is_usual.mean() >= _REGULAR_SHARE
+    usual, share = _most_usual(np.delete(steps, crosses))
+    goes_on = steps[crosses] == usual
+    if codec not in _CODECS_THAT_MUST_COUNT:
+        is_join = ~goes_on & (2 * np.count_nonzero(goes_on) > len(crosses))
     else:
-        is_telling = 2 * np.count_nonzero(is_usual[crosses]) > len(crosses)
-    return entry[~is_usual[crosses]] if is_telling else known[:0]
+        falls_back = (steps[crosses] - 1) % _WRAP >= _WRAP // 2
+        is_join = falls_back | (~goes_on & (share >= _REGULAR_SHARE))
+    return np.asarray(entry[is_counted & is_join], np.int64)
+
+
+def _most_usual(steps: Int64) -> tuple[int, float]:
+    """The step made most often, and the share it has."""
+    if not len(steps):
+        return 0, 0.0
+    values, counts = np.unique(steps, return_counts=True)
+    return int(values[np.argmax(counts)]), float(counts.max() / len(steps))
 
 
 def mark_joins(facts: Int64, codec: str) -> Int64:
