@@ -28,8 +28,6 @@ _LOWEST_LAYER_IN_SPACE = {bytes([layer << 5]) for layer in range(8)}
 """The extension bytes (5.3.3) of all layers in time."""
 _CHOSEN_PER_FRAME = 2
 """SELECT_SCREEN_CONTENT_TOOLS, SELECT_INTEGER_MV."""
-_HOLE = bytes(64)
-"""No encoder writes so many zeros on end into tiles; libaom was seen to write 22."""
 _HEADER_BYTES = 64
 """What is read here of a sequence or frame header is shorter: 350 bits at most with one operating point."""
 
