@@ -82,9 +82,14 @@ def same_scan(one, other):
     assert (one.info, one.index.end_ns, one.index.method) == (other.info, other.index.end_ns, other.index.method)
     for name in ("packet_pts", "packet_is_keyframe", "packet_is_reference", "packet_of_row", "pts_ns"):
         assert np.array_equal(getattr(one.index, name), getattr(other.index, name))
+    coded, same = one.index.coded_frames, other.index.coded_frames
+    assert (coded is None) == (same is None)
+    if coded is not None:
+        assert np.array_equal(coded.packet, same.packet)
+        assert np.array_equal(coded.needs, same.needs)
 
 
-@pytest.mark.parametrize("name", ["base.mp4", "many_frames_14000.mp4", "editlist_cut.mp4"])
+@pytest.mark.parametrize("name", ["base.mp4", "many_frames_14000.mp4", "editlist_cut.mp4", "av1.mp4"])
 def test_scan_and_digest(pool, name):
     source = VideoSource.of(CORPUS / "files" / name)
 
