@@ -60,3 +60,40 @@ def test_elementary_streams_run_evenly(tmp_path, codec, container):
     frames = decode(path)
     assert shown(frames) == list(range(FRAMES))
     assert np.diff(frames.pts_s) == pytest.approx(np.full(FRAMES - 1, 1 / 30), abs=1e-6)
+
+
+@pytest.mark.parametrize("b_frames", [0, 2])
+@pytest.mark.parametrize("gop", [5, 7])
+def test_mpeg4_of_a_varying_rate_has_no_joins(tmp_path, gop, b_frames):
+    times = [(row if row < 15 else 3 * row - 30 if row < 25 else row + 20) / 30 for row in range(FRAMES)]
+    path = write_clip(
+        tmp_path / "vfr.mp4", FRAMES, codec="mpeg4", gop=gop, b_frames=b_frames, times=times, time_base=Fraction(1, 30)
+    )
+    frames = decode(path)
+    assert shown(frames) == list(range(FRAMES))
+    assert frames.pts_s == pytest.approx(times, abs=1e-6)
+    assert frames.stats.num_missing == 0
+
+
+def test_a_pause_comes_where_it_belongs_though_no_packet_tells_when_it_is_shown(tmp_path):
+    times = [(row + 60 * (row > 14)) / 30 for row in range(FRAMES)]
+    path = write_clip(tmp_path / "pause.avi", FRAMES, codec="mpeg4", times=times, time_base=Fraction(1, 30))
+    frames = decode(path)
+    assert "packets carry no pts: decoded to find the frames" in frames.stats.notes
+    assert shown(frames) == list(range(FRAMES))
+    assert frames.pts_s == pytest.approx(times, abs=1e-6)
+
+
+def test_two_frames_of_a_program_stream(tmp_path):
+    path = write_clip(tmp_path / "two.mpg", 2, codec="mpeg2video", fps=25, time_base=Fraction(1, 25))
+    assert np.diff(decode(path).pts_s) == pytest.approx([0.04], abs=1e-3)
+
+
+def test_what_an_mxf_promised_is_missed(tmp_path):
+    path = write_clip(tmp_path / "whole.mxf", FRAMES, codec="mpeg2video", fps=25, time_base=Fraction(1, 25))
+    cut = tmp_path / "cut.mxf"
+    cut.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    assert decode(path).stats.num_missing == 0
+    frames = decode(cut)
+    assert shown(frames) == np.rint((frames.pts_s - frames.pts_s[0]) * 25).astype(int).tolist()
+    assert len(frames) + frames.stats.num_missing == FRAMES

@@ -11,6 +11,8 @@ from framefleet.media.facts import GAP, LEADS_BROKEN, RECOVERY, REFERENCE, START
 from framefleet.media.index import FrameIndex
 from framefleet.media.joins import find_joins, fresh_starts, leading, mark_joins
 
+NO_TIMES = np.empty(0, np.int64)
+
 
 def group(place, *, kind=START, num_leading=2, num_anchors=3, step=2, bits=6):
     """Facts of an open group, the `place`th of its stream: keyframe, leading pictures, then anchors with a B each."""
@@ -77,11 +79,11 @@ def test_pictures_that_reset_the_count_are_no_joins():
 def test_gradual_refresh_may_go_on_elsewhere_too():
     form = {"kind": RECOVERY, "num_leading": 0}
     assert joins(0, 1, 5, **form) == [2]
-    assert fresh_starts(mark_joins(stream(0, 1, 5, **form), "h264")).tolist() == []
+    assert fresh_starts(mark_joins(stream(0, 1, 5, **form), "h264", NO_TIMES)).tolist() == []
 
 
 def test_joins_are_gaps_and_fresh_starts():
-    marked = mark_joins(stream(0, 5), "h264")
+    marked = mark_joins(stream(0, 5), "h264", NO_TIMES)
     assert np.flatnonzero(marked & GAP).tolist() == fresh_starts(marked).tolist() == [LENGTH]
 
 

@@ -172,6 +172,7 @@ def test_unknown_times_lie_between_known_ones():
     assert fill_ticks([None, 10, None], 5.0, []).tolist() == [5, 10, 15]
     assert fill_ticks([None, None], 5.0, [7, 9]).tolist() == [7, 9]
     assert fill_ticks([None, None, None], 5.0, []).tolist() == [0, 5, 10]
+    assert fill_ticks([None] * 3 + [100, 133, 166, 200], 100 / 3, []).tolist() == [0, 33, 67, 100, 133, 166, 200]
 
 
 def test_lost_pictures_keep_their_place():

@@ -61,11 +61,27 @@ def _most_usual(steps: Int64) -> tuple[int, float]:
     return int(values[np.argmax(counts)]), float(counts.max() / len(steps))
 
 
-def mark_joins(facts: Int64, codec: str) -> Int64:
-    """The facts with `GAP` set at joins."""
+def mark_joins(facts: Int64, codec: str, pts: Int64) -> Int64:
+    """The facts with `GAP` set at joins. MPEG-4 counts time: where the pts go on by as much, the stream but paused."""
     found = facts.copy()
-    found[find_joins(facts, codec)] |= GAP
+    joins = find_joins(facts, codec)
+    if codec == "mpeg4" and len(joins):
+        joins = joins[~_keeps_time(facts, pts, joins)]
+    found[joins] |= GAP
     return found
+
+
+def _keeps_time(facts: Int64, pts: Int64, joins: Int64) -> Bool:
+    """[J] whether count and pts make the same step, by their usual ratio, from the last reference picture to this."""
+    refs = np.flatnonzero((facts & REFERENCE != 0) & (facts & ORDERED != 0))
+    steps = np.diff(facts[refs] >> ORDER_SHIFT) % _WRAP
+    ticks = np.diff(pts[refs]).astype(np.float64)
+    at = np.searchsorted(refs, joins) - 1
+    usual_step, usual_ticks = np.median(steps), np.median(ticks)
+    if usual_step <= 0 or usual_ticks <= 0 or np.any(pts[refs] == FrameIndex.NO_PTS):
+        return np.zeros(len(joins), np.bool_)
+    off = (ticks[at] * usual_step / usual_ticks - steps[at] + _WRAP // 2) % _WRAP - _WRAP // 2
+    return np.asarray(np.abs(off) < usual_step / 4, np.bool_)
 
 
 def fresh_starts(facts: Int64) -> Int64:

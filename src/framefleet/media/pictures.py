@@ -162,12 +162,27 @@ def _left_neighbour(number: int, is_b: Sequence[bool], came: set[int], before: d
     return led[-1] if led else (number - 1 if number else count)
 
 
+def shown_by_clock(decode_times: list[int], order: Sequence[int]) -> list[int]:
+    """Presentation times out of sorted decode times, for packets shown in `order`; the first is kept.
+
+    A picture is shown when the one is decoded that comes as many packets later as this order makes pictures wait; so
+    pauses come where they belong.
+    """
+    delay = max((number - at for at, number in enumerate(order)), default=0)
+    if delay >= len(decode_times):
+        return decode_times
+    times = np.array(decode_times, np.int64)
+    step = int(np.median(np.diff(times))) if delay else 0
+    late = np.concatenate((times[delay:], times[-1] + step * np.arange(1, delay + 1)))
+    return [int(t) for t in late - late[0] + times[0]]
+
+
 def fill_ticks(ticks: list[int | None], step: float, fallback: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Times [N] for pictures in presentation order where some (or all) carry none.
 
     Known times stay; unknown ones lie evenly between their neighbours, and as far apart as is usual at the ends (`step`
-    ticks where one time alone is known). Where none is known, `fallback` (the sorted decode times) is used if it has
-    one for each picture, else `step` from zero.
+    ticks where one time alone is known). Where none is known, `fallback` is used if it has one for each picture, else
+    `step` from zero.
     """
     count = len(ticks)
     known = np.array([i for i, t in enumerate(ticks) if t is not None], np.int64)
@@ -176,7 +191,8 @@ def fill_ticks(ticks: list[int | None], step: float, fallback: list[int]) -> np.
         return np.array(even, np.int64)
     values = np.array([ticks[i] for i in known], np.float64)
     if len(known) > 1:
-        step = float(np.median(np.diff(values) / np.diff(known)))
+        usual = float(np.median(np.diff(values) / np.diff(known)))
+        step = step if abs(usual - step) < 1 else usual  # what differs by less than a tick was rounded
     at = np.arange(count)
     filled = np.interp(at, known, values)
     filled = np.where(at < known[0], values[0] - (known[0] - at) * step, filled)

@@ -1,7 +1,8 @@
 """What a container promises to hold, so that a source cut short or torn open can be told from a whole one.
 
-MP4 and AVI carry an index of all frames. Matroska carries each stream's end and the size of it all, FLV its size. GIF
-ends with a trailer, a transport stream with a whole packet. Program streams and elementary streams promise nothing.
+MP4 and AVI carry an index of all frames, MXF their number. Matroska carries each stream's end and the size of it all,
+FLV its size. GIF ends with a trailer, a transport stream with a whole packet. Program streams and elementary streams
+promise nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def promise_of(container: Any, stream: Any, file: BinaryIO | None) -> Promise:
     kind = container.format.name
     if kind.startswith("mov"):
         return Promise(num_packets=len(stream.index_entries))
+    if kind == "mxf" and stream.duration and stream.average_rate == 1 / stream.time_base:
+        return Promise(num_packets=stream.duration)
     head, num_bytes, last = _ends(file) if file else (b"", 0, b"")
     if kind == "avi":
         is_cut = head[:4] == b"RIFF" and int.from_bytes(head[4:8], "little") + 8 > num_bytes

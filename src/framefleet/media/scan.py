@@ -20,7 +20,7 @@ from framefleet.media.joins import fresh_starts, mark_joins
 from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container, open_file
 from framefleet.media.packets import NO_PTS, PacketTable, avi_times, dirac_times, read_packets, table_of
-from framefleet.media.pictures import PictureFeed, fill_ticks, first_picture, presented, with_lost
+from framefleet.media.pictures import PictureFeed, fill_ticks, first_picture, presented, shown_by_clock, with_lost
 from framefleet.media.probe import MIN_CREDIBLE_FPS, check_pixels, choose_stream, describe, probe
 from framefleet.media.promises import Promise, promise_of
 from framefleet.media.source import VideoSource
@@ -90,7 +90,7 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         table = replace(table, pts=np.full(len(table), NO_PTS, np.int64))
     epochs = find_epochs(table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
     table = on_one_clock(table, epochs)
-    facts = facts if edits else mark_joins(facts, info.codec)
+    facts = facts if edits else mark_joins(facts, info.codec, table.pts)
     fps = guessed_fps if MIN_CREDIBLE_FPS <= guessed_fps <= _MAX_GUESSED_FPS else info.fps_from_header or _ASSUMED_FPS
     walked = _Walked(source, info, table, epochs, facts, fps, limits, promise, raw_pts, notes)
     reason = why_packets_cannot_tell(table, info.codec, has_b_frames=info.has_b_frames)
@@ -137,8 +137,10 @@ class _Walked:
 
     @property
     def step(self) -> float:
-        """Ticks of a frame at the stream's nominal rate."""
-        return float(1 / (Fraction(self.fps).limit_denominator(10**6) * self.info.time_base))
+        """Ticks of a frame at the stream's nominal rate, which may be that of its fields: then of a packet."""
+        lengths = self.table.duration[self.table.duration > 0]
+        of_packet = float(np.median(lengths)) if len(lengths) else 0.0
+        return max(of_packet, float(1 / (Fraction(self.fps).limit_denominator(10**6) * self.info.time_base)))
 
 
 def _keep_keys(packets: Iterator[Any], keys: list[Any]) -> Iterator[Any]:
@@ -208,7 +210,7 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
     order = with_lost(origins, (facts & IS_B != 0).tolist()) if is_one_to_one else origins
     decode_times = table.pts if reason == PTS_ARE_DTS else table.dts
     clock = sorted(t for t in decode_times[order].tolist() if t != NO_PTS)
-    times = fill_ticks([ticks.get(number) for number in order], walked.step, clock)
+    times = fill_ticks([ticks.get(number) for number in order], walked.step, shown_by_clock(clock, order))
     came = set(origins)
     kept = [at for at, n in enumerate(order) if n in came and not broken[n] and not table.is_discarded[n]]
     if not kept:
