@@ -11,6 +11,7 @@ from http_server import serving
 from framefleet.bench.ladder import Ladder
 from framefleet.bench.trial_log import read_log
 from framefleet.bench.tune import TuneSettings, run_tune
+from framefleet.bench.tune_report import tune_report
 from framefleet.errors import ConfigError
 from framefleet.serve.fleet_settings import FleetSettings
 
@@ -80,6 +81,13 @@ def test_settings_that_say_other_things_or_do_not_come_up_are_out(fleet, tmp_pat
     reasons = {point.settings["embedded.max_batch"]: point.failure for point in found.points if point.failure}
     assert "captions are others" in reasons[2]
     assert "too large a batch" in reasons[16]
+
+
+def test_without_a_ladder_of_requests_in_flight_all_meet_todays_load(fleet, tmp_path):
+    found = tuned(fleet, tmp_path, LADDERS[:1])
+    assert {point.settings["concurrency"] for point in found.points} == {found.knee.concurrency}
+    assert found.chosen["concurrency"] == found.today["concurrency"] == found.knee.concurrency
+    assert "Throughput against concurrency" in [section.title for section in tune_report(found).sections]
 
 
 def test_a_search_that_was_run_already_measures_nothing_again(fleet, tmp_path):

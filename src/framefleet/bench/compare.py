@@ -111,8 +111,11 @@ def sentence(found: Compared) -> str:
         return f"Not compared: {found.reason}."
     gain = found.comparison.gain
     bound = f"{change(gain.estimate, 1)} ({change(gain.low, 1)} to {change(gain.high, 1)})"
-    words = {"better": "better", "worse": "worse", "same": "no different", "not clear": "not clearly different"}
-    return f"{found.second} is {words[found.comparison.claim]} than {found.first}: {bound} in {found.metric}."
+    words = {
+        "better": "better than", "worse": "worse than",
+        "same": "no different from", "not clear": "not clearly different from",
+    }  # fmt: skip
+    return f"{found.second} is {words[found.comparison.claim]} {found.first}: {bound} in {found.metric}."
 
 
 def _comparison(

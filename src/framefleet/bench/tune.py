@@ -165,7 +165,7 @@ async def _search(settings: TuneSettings, ladders: Sequence[Ladder], bench: Flee
 async def _found(settings: TuneSettings, ladders: Sequence[Ladder], bench: FleetBench, on_step: OnStep) -> TuneResult:
     today = settings_of(bench.base, ladders)
     knee = await _knee(settings, today, bench, on_step)
-    ladders = [_around(knee, ladder) for ladder in ladders]
+    ladders = _at_the_knee(knee, ladders)
     today[CONCURRENCY] = knee.concurrency
     measure = _gated(_told(bench.measure, on_step), knee)
     most = max(8, int(settings.time_limit_s / settings.trial_s) - len(knee.measured))
@@ -210,12 +210,15 @@ def _gain(before: Outcome, after: Outcome, smallest_effect: float) -> Comparison
     return compare_runs(before.rates_per_s, after.rates_per_s, smallest_effect=smallest_effect)
 
 
-def _around(knee: Knee, ladder: Ladder) -> Ladder:
-    """With other settings the knee may lie at half or twice as many in flight."""
-    if ladder.name != CONCURRENCY:
-        return ladder
+def _at_the_knee(knee: Knee, ladders: Sequence[Ladder]) -> list[Ladder]:
+    """With other settings the knee may lie at half or twice as many in flight. Who has no ladder of them stays at it,
+    or what is tried would meet another load than today's settings did."""
     counts = sorted({max(1, knee.concurrency // 2), knee.concurrency, 2 * knee.concurrency})
-    return msgspec.structs.replace(ladder, rungs=tuple(counts))
+    at_it = Ladder(name=CONCURRENCY, rungs=(knee.concurrency,), restarts=False)
+    if all(ladder.name != CONCURRENCY for ladder in ladders):
+        return [*ladders, at_it]
+    around = msgspec.structs.replace(at_it, rungs=tuple(counts))
+    return [around if ladder.name == CONCURRENCY else ladder for ladder in ladders]
 
 
 def _told(measure: Measure, on_step: OnStep) -> Measure:
