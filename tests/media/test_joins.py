@@ -66,6 +66,12 @@ def test_a_count_without_a_usual_step_tells_only_where_it_falls_back():
     assert find_joins(np.array(facts * 2), "mpeg2video").tolist() == []
 
 
+def test_where_every_picture_is_a_start():
+    counts = [0, 1, 2, 3, 9, 10, 11, 2, 3]
+    facts = np.array([START | REFERENCE | order_of(count, 16) for count in counts])
+    assert find_joins(facts, "dirac").tolist() == [4, 7]
+
+
 def test_the_shortest_parts_there_can_be():
     part = [START | REFERENCE | order_of(9, 8), order_of(8, 8)]
     assert find_joins(np.array(part * 3), "hevc").tolist() == [2, 4]

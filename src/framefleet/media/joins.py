@@ -43,7 +43,7 @@ def find_joins(facts: Int64, codec: str) -> Int64:
     crosses = np.flatnonzero(np.diff(part) != 0)
     entry = entries[part[crosses + 1] - 1]
     is_counted = facts[entry] & ORDERED != 0  # a picture that resets the count has none
-    usual, share = _most_usual(np.delete(steps, crosses))
+    usual, share = _most_usual(np.delete(steps, crosses) if len(crosses) < len(steps) else steps)
     goes_on = steps[crosses] == usual
     if codec not in _CODECS_THAT_MUST_COUNT:
         is_join = ~goes_on & (2 * np.count_nonzero(goes_on) > len(crosses))
