@@ -45,7 +45,7 @@ def decode(
     """
     options = parse_options(options, asked)
     clock = Deadline(options.timeout_s)
-    with fetched(VideoSource.of(source), options) as (local, fetch_s):
+    with fetched(VideoSource.of(source, options.max_source_bytes), options) as (local, fetch_s):
         clip, probe_s = scan_timed(local, _with_time_left(options, clock))
         names = candidates_here(options)
         frames = decode_scanned(clip, _with_time_left(options, clock), probe_s=probe_s, names=names)

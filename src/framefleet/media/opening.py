@@ -117,7 +117,7 @@ def _file_of(source: VideoSource, limits: ScanLimits) -> tuple[Any, bytes]:
         raise SourceNotFound(
             "cannot read the clip",
             given=f"{source.name!r} ({getattr(error, 'strerror', None) or error})",
-            remedy="name the clips in it" if isinstance(error, IsADirectoryError) else "",
+            remedy="name the clips in it" if isinstance(error, IsADirectoryError) else "check the path",
         ) from error
     return f"file:{source.location}", head
 

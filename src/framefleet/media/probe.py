@@ -37,8 +37,8 @@ def probe(
     source: str | os.PathLike[str] | bytes | BinaryIO | VideoSource, limits: ScanLimits | None = None
 ) -> StreamInfo:
     """The header's claims. Raises SourceError or DecodeTimeout."""
-    of = VideoSource.of(source)
     limits = limits or ScanLimits()
+    of = VideoSource.of(source, limits.max_source_bytes)
     with open_container(of, limits) as container:
         stream = choose_stream(container, of.name)
         check_pixels(stream.width, stream.height, of.name, limits)

@@ -15,7 +15,8 @@ from framefleet.media.source import VideoSource
 def plain_path(source: VideoSource) -> Iterator[str]:
     """An absolute path of the clip's bytes, so that no name can be taken for an option or a protocol.
 
-    Bytes are shown as an anonymous file in memory. Raises SourceNotFound, and DecodeError for URLs.
+    Bytes are shown as an anonymous file in memory, a name that is no UTF-8 (at which OpenCV crashes) as an open file.
+    Raises SourceNotFound, and DecodeError for URLs.
     """
     if source.content is not None:
         with _in_memory(source.content) as path:
@@ -26,7 +27,19 @@ def plain_path(source: VideoSource) -> Iterator[str]:
     path = os.path.abspath(source.location)  # noqa: PTH100 (resolve() would follow links)
     if not Path(path).is_file():
         raise SourceNotFound("cannot read the clip", given=f"{source.name!r} (no such file)")
-    yield path
+    if _is_utf8(path):
+        yield path
+        return
+    with Path(path).open("rb") as file:
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextmanager
