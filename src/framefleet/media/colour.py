@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import av
-
 from framefleet.errors import SourceUnsupported
 
 # Code points of ITU-T H.273.
@@ -74,6 +72,8 @@ def colour_claims(own: ColourTags, container: ColourTags, pix_fmt: str, width: i
 
     Raises SourceUnsupported for matrices that cannot be converted here.
     """
+    import av  # heavy, and StreamInfo, which is everywhere, leads here
+
     layout = av.VideoFormat(pix_fmt) if pix_fmt else None
     is_rgb = bool(layout and layout.is_rgb) or pix_fmt == "pal8"
     chroma = _chroma(layout, is_rgb=is_rgb)
