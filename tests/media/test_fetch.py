@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -116,6 +118,29 @@ class Handler(BaseHTTPRequestHandler):
     def serve_drip(self, _: str) -> None:
         self.pour(b"x", 0.05)
 
+    def serve_headers(self, _: str) -> None:
+        try:
+            for letter in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 200:
+                self.wfile.write(bytes([letter]))
+                time.sleep(0.05)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def serve_gzip(self, _: str) -> None:
+        self.give(200, gzip.compress(self.server.clip), Content_Encoding="gzip")
+
+    def serve_deflate(self, _: str) -> None:
+        self.give(200, zlib.compress(self.server.clip), Content_Encoding="deflate")
+
+    def serve_bomb(self, _: str) -> None:
+        self.give(200, gzip.compress(bytes(1 << 26)), Content_Encoding="gzip")
+
+    def serve_packed(self, _: str) -> None:
+        self.give(206, b"...", Content_Encoding="gzip", Content_Range="bytes 0-2/3")
+
+    def serve_brotli(self, _: str) -> None:
+        self.give(200, b"...", Content_Encoding="br")
+
     def serve_endless(self, _: str) -> None:
         self.pour(bytes(1 << 16), 0)
 
@@ -203,10 +228,11 @@ def test_refusals_name_the_clip_and_the_reason(server, path, error, says):
     assert f":{server.server_port}" in str(caught.value) or "file:" in str(caught.value)
 
 
-def test_a_drip_meets_the_deadline(server):
+@pytest.mark.parametrize("drip", ["drip", "headers"])
+def test_a_drip_meets_the_deadline(server, drip):
     started_s = time.monotonic()
-    with pytest.raises(DecodeTimeout, match="drip"):
-        framefleet.decode(server.url("drip"), timeout_s=0.7)
+    with pytest.raises(DecodeTimeout, match=drip):
+        framefleet.decode(server.url(drip), timeout_s=0.7)
     assert time.monotonic() - started_s < 3
 
 
@@ -214,6 +240,23 @@ def test_silence_is_given_up(server):
     limits = ScanLimits(deadline=Deadline(20), fetch=FetchPolicy(stall_s=0.3))
     with pytest.raises(SourceUnavailable, match="Timeout"):
         open_url(server.url("silent"), limits)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_clip_compressed_on_the_way_is_unpacked(server, encoding):
+    want = framefleet.decode(server.clip, num_frames=4)
+    assert np.array_equal(framefleet.decode(server.url(encoding), num_frames=4).data, want.data)
+
+
+@pytest.mark.parametrize("name", ["packed", "brotli"])
+def test_other_compression_is_refused(server, name):
+    with pytest.raises(SourceUnsupported, match=r"compressed.*try: serve it as it is"):
+        framefleet.decode(server.url(name))
+
+
+def test_unpacking_meets_the_limit(server):
+    with pytest.raises(SourceTooLarge, match="max_source_bytes"):
+        framefleet.decode(server.url("bomb"), max_source_bytes=1 << 20)
 
 
 def test_an_endless_body_meets_the_limit(server):

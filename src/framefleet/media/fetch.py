@@ -11,8 +11,9 @@ import io
 import ipaddress
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Any, BinaryIO, cast
 
 import httpx
@@ -26,7 +27,7 @@ from framefleet.errors import (
     SourceUnavailable,
     SourceUnsupported,
 )
-from framefleet.media.limits import FetchPolicy, ScanLimits
+from framefleet.media.limits import Deadline, FetchPolicy, ScanLimits
 from framefleet.media.source import VideoSource
 from framefleet.units import MIB, format_bytes
 
@@ -38,6 +39,8 @@ _STORES = {
     "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs",
     "memory": "fsspec",
 }  # fmt: skip
+_ENCODINGS = frozenset(("gzip", "deflate"))
+"""Undone for servers that compress unasked."""
 _RETRY_LATER = frozenset((408, 425, 429, 500, 502, 503, 504))
 
 
@@ -127,9 +130,11 @@ def _asking(client: httpx.Client, url: str, limits: ScanLimits, byte_range: str)
     timeout = httpx.Timeout(patience_s, connect=min(patience_s, _CONNECT_TIMEOUT_S))
     request = client.build_request("GET", target, headers={"Range": byte_range, **extra}, timeout=timeout)
     request.extensions["sni_hostname"] = httpx.URL(url).host
+    request.extensions["trace"] = _bound_by(limits.deadline)
     try:
         response = client.send(request, stream=True)
     except httpx.HTTPError as error:
+        limits.deadline.check("fetching the clip", url)
         raise _unavailable(url, error) from error
     except (httpx.InvalidURL, ValueError) as error:
         raise SourceNotFound("not a usable address", given=f"{url!r} ({error})") from error
@@ -137,6 +142,20 @@ def _asking(client: httpx.Client, url: str, limits: ScanLimits, byte_range: str)
         yield response
     finally:
         response.close()
+
+
+def _bound_by(deadline: Deadline) -> Callable[[str, dict[str, Any]], None]:
+    """An httpcore trace that has every read of new connections end by the deadline: httpx's timeouts start anew with
+    each byte, so that headers could drip for ever.
+    """
+
+    def trace(event: str, told: dict[str, Any]) -> None:
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            stream = told["return_value"]
+            read = stream.read
+            stream.read = lambda size, timeout=None: read(size, max(0.01, min(timeout or inf, deadline.remaining_s)))
+
+    return trace
 
 
 def _pinned(url: str, policy: FetchPolicy) -> tuple[str, dict[str, str]]:
@@ -180,6 +199,11 @@ def _is_public(address: str) -> bool:
 def _check_status(response: httpx.Response, url: str) -> None:
     status = response.status_code
     if status in (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT):
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding != "identity" and (status != httpx.codes.OK or encoding not in _ENCODINGS):
+            raise SourceUnsupported(
+                "the server gives the clip compressed", given=f"{url!r} ({encoding})", remedy="serve it as it is"
+            )
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind in ("text/html", "application/xhtml+xml"):
             raise SourceCorrupt("the address gives a web page, not a video", given=repr(url))
@@ -202,12 +226,13 @@ def _total_bytes(response: httpx.Response, url: str) -> int:
 def _body(response: httpx.Response, url: str, limits: ScanLimits) -> Iterator[bytes]:
     received = 0
     try:
-        for piece in response.iter_raw():
+        for piece in response.iter_bytes():
             received += len(piece)
             _check_size(received, url, limits)
             limits.deadline.check("fetching the clip", url)
             yield piece
     except httpx.HTTPError as error:
+        limits.deadline.check("fetching the clip", url)
         raise _unavailable(url, error) from error
 
 
