@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from urllib.parse import quote_from_bytes
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from barcode_clips import write_clip
 
 import framefleet
 from framefleet.errors import ConfigError, SourceNotFound, SourceTooLarge, SourceUnavailable, SourceUnsupported
+from framefleet.media.source import VideoSource
 
 FRAMES = 6
 
@@ -88,3 +90,15 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     with pytest.raises(SourceUnsupported, match="no regular file"):
         framefleet.decode(tmp_path / "pipe.mp4", timeout_s=5)
+
+
+def test_a_file_uri_is_the_file_it_escapes(clip, tmp_path):
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 #1%?.mp4")
+    os.link(clip, odd)
+    frames = framefleet.decode("file://" + quote_from_bytes(os.fsencode(odd)), num_frames=2)
+    assert frames.total_num_frames == FRAMES
+    assert VideoSource.of("file:///a%20b.mp4") == VideoSource("file", "/a b.mp4")
+    for literal in ("/plain/100%20 #1?.mp4", "file:a.mp4"):
+        assert VideoSource.of(literal) == VideoSource("file", literal)
+    for elsewhere in ("file://host/a.mp4", "https://host/a%20b.mp4"):
+        assert VideoSource.of(elsewhere) == VideoSource("url", elsewhere)

@@ -18,7 +18,7 @@ from caption_records import ODD_TEXTS, digest, failed, record
 from framefleet.engine.captioner import CaptionRecord
 from framefleet.errors import ConfigError, StoreFull
 from framefleet.store.export import EXPORTERS, REPORT_NAME, LeftOut, export, ordered
-from framefleet.store.exporters.webdataset import source_of, suffix_of, write_webdataset
+from framefleet.store.exporters.webdataset import suffix_of, write_webdataset
 from framefleet.store.jsonl import open_jsonl
 from framefleet.store.lance import open_lance
 from framefleet.store.memory import MemorySink
@@ -209,16 +209,6 @@ def test_webdataset_shards_are_cut_and_alike(tmp_path):
     assert len(samples(tmp_path / "one")) == 7
     with tarfile.open(shards[0]) as tar:
         assert {(m.mtime, m.uid, m.uname) for m in tar} == {(0, 0, "")}
-
-
-def test_webdataset_opens_names_that_are_not_unicode(tmp_path):
-    path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 #1%?.mp4")
-    Path(path).write_bytes(b"clip")
-    from urllib.parse import quote_from_bytes
-
-    assert source_of("file://" + quote_from_bytes(os.fsencode(path))).location == path
-    assert source_of("/plain/100% #1?.mp4").location == "/plain/100% #1?.mp4"
-    assert source_of("https://host/a.mp4").kind == "url"
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
+from urllib.parse import quote_from_bytes, urlsplit
 
 from framefleet.caption.manifest import MANIFEST_SUFFIXES, rows_of_manifest
 from framefleet.errors import ConfigError, SourceNotFound, SourceUnavailable
-from framefleet.media.source import VideoSource
+from framefleet.media.source import VideoSource, path_of_uri
 from framefleet.store.statuses import Statuses
 
 VIDEO_SUFFIXES = frozenset({
@@ -172,11 +172,6 @@ class Inputs:
 def local_source(path: str | os.PathLike[str]) -> VideoSource:
     """The clip at a local path, by its absolute path."""
     return VideoSource("file", os.path.abspath(path))  # noqa: PTH100  # resolve() would follow symbolic links
-
-
-def path_of_uri(place: str) -> str:
-    """The path of a `file://` URI (as `clip_name` makes it); anything else as it is."""
-    return os.fsdecode(unquote_to_bytes(place.removeprefix("file://"))) if place.startswith("file:///") else place
 
 
 def source_of_location(location: str) -> VideoSource:

@@ -110,14 +110,13 @@ def draw_hits(path: Path, query: str, hits: Sequence[Hit]) -> None:
 def _hit_tile(hit: Hit) -> Tile:
     import numpy as np
 
-    from framefleet.caption.inputs import path_of_uri
     from framefleet.cli.sheet import Tile, strip
     from framefleet.decode.session import decode
 
     label = f"{hit.score:.3g}  {_where(hit)}\n{hit.text}"
     span = Span(s_to_ns(hit.start_s), s_to_ns(hit.end_s)) if hit.end_s > hit.start_s else None
     try:
-        frames = decode(path_of_uri(hit.clip), num_frames=_FRAMES_PER_HIT, span=span, max_pixels=_TILE_PIXELS)
+        frames = decode(hit.clip, num_frames=_FRAMES_PER_HIT, span=span, max_pixels=_TILE_PIXELS)
     except (SourceError, DecodeError) as error:  # moved or deleted since: the caption is still a hit
         return Tile(np.full((60, 320, 3), 200, np.uint8), f"{label}\nno frames: {error}")
     return Tile(strip(frames, _FRAMES_PER_HIT), label)

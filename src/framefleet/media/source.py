@@ -6,6 +6,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
+from urllib.parse import unquote_to_bytes
 
 from framefleet.errors import ConfigError, SourceTooLarge, SourceUnavailable
 from framefleet.units import GIB, MIB, format_bytes
@@ -30,7 +31,8 @@ class VideoSource:
     def of(
         cls, thing: str | os.PathLike[str] | bytes | BinaryIO | VideoSource, max_bytes: int = 16 * GIB
     ) -> VideoSource:
-        """Whatever a user hands over: a path (taken literally, nothing is unquoted), bytes, a file object or a URL.
+        """Whatever a user hands over: a path (taken literally, nothing is unquoted), bytes, a file object or a URL;
+        `file:///a%20b.mp4` is the file `/a b.mp4`.
 
         A file object is read to its end. Raises ConfigError for things of no such kind, text files among them;
         SourceUnavailable when a file object fails, SourceTooLarge when it gives more than `max_bytes`.
@@ -48,7 +50,8 @@ class VideoSource:
         if path.startswith("data:") and "," in path and not os.path.exists(path):  # noqa: PTH110 (as below)
             raise ConfigError("not a clip", given=f"{path[:40]}...", allowed=_KINDS, remedy="the bytes in the data URL")
         if "://" in path and not os.path.exists(path):  # noqa: PTH110 (Path raises for names that cannot be)
-            return cls("url", path)
+            local = path_of_uri(path)
+            return cls("url", path) if local == path else cls("file", local)
         return cls("file", path)
 
     def shown_at(self, path: str) -> VideoSource:
@@ -59,6 +62,11 @@ class VideoSource:
     def name(self) -> str:
         """For people: the path, URL or bytes' name."""
         return self.title or self.location
+
+
+def path_of_uri(place: str) -> str:
+    """The path of a `file:///` URI; anything else as it is."""
+    return os.fsdecode(unquote_to_bytes(place.removeprefix("file://"))) if place.startswith("file:///") else place
 
 
 def _read_whole(file: Any, max_bytes: int) -> bytes:

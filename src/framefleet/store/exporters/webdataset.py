@@ -22,7 +22,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import BinaryIO, Self
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -108,7 +108,7 @@ class Shards:
 @contextmanager
 def open_clip(record: CaptionRecord) -> Iterator[tuple[BinaryIO, int]]:
     """The clip's bytes and their number, when they are those that were captioned. Raises SourceError."""
-    with local_copy(source_of(record.clip), ScanLimits(deadline=Deadline(_FETCH_S))) as local:
+    with local_copy(VideoSource.of(record.clip), ScanLimits(deadline=Deadline(_FETCH_S))) as local:
         if local.kind == "file" and not Path(local.location).is_file():
             raise SourceNotFound("the clip is not there", given=repr(record.clip))
         if record.content_digest and content_digest(local) != record.content_digest:
@@ -120,13 +120,6 @@ def open_clip(record: CaptionRecord) -> Iterator[tuple[BinaryIO, int]]:
             return
         with Path(local.location).open("rb") as stream:
             yield stream, os.fstat(stream.fileno()).st_size
-
-
-def source_of(clip: str) -> VideoSource:
-    """The source that a record names: a path, a URL, or the file:// URI that stands for a path that is not Unicode."""
-    if clip.startswith("file://") and not Path(clip).exists():
-        return VideoSource("file", os.fsdecode(unquote_to_bytes(clip.removeprefix("file://"))))
-    return VideoSource.of(clip)
 
 
 def suffix_of(clip: str) -> str:
