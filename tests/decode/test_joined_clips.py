@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odd_clips import cut_and_joined, group_starts, mux, packets_of
 
+import framefleet
 from framefleet.decode.backends.pyav import PyAvBackend
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import plan_decode
-from framefleet.errors import DecodeError
+from framefleet.errors import DecodeError, SourceUnsupported
 from framefleet.media.scan import scan
 from framefleet.media.source import VideoSource
 from framefleet.sampling.sampler import FrameTargets
@@ -200,3 +201,18 @@ def test_a_stream_put_together_again_as_it_was_loses_nothing(wholes, tmp_path, k
     assert clip.index.num_lost == 0
     assert len(clip.index.fresh_starts) == 0
     assert len(decoded(clip, range(len(expected)))) == len(expected) == len(clip.index.packet_pts)
+
+
+@pytest.mark.parametrize("backend", ["opencv", "torchcodec"])
+def test_backends_that_go_on_over_joins_refuse(wholes, tmp_path, backend):
+    joined_clip(wholes, "h264", PARTS["backward"], tmp_path / "joined.mkv")
+    with pytest.raises(SourceUnsupported, match="decoding begins anew at row"):
+        framefleet.decode(tmp_path / "joined.mkv", backend=backend)
+
+
+def test_stand_ins_are_right_behind_a_join(wholes, tmp_path):
+    clip, expected = joined_clip(wholes, "h264", PARTS["backward"], tmp_path / "joined.ts")
+    frames = framefleet.decode(tmp_path / "joined.ts", num_frames=1000, frame_recovery=True)
+    assert frames.stats.num_missing == clip.index.num_lost > 0
+    assert all(np.array_equal(data, expected[row]) for row, data in zip(frames.indices, frames.data, strict=True))
+    assert len(frames.data) == len(expected)
