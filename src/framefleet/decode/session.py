@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from framefleet.config import unknown
 from framefleet.decode.backends.pyav import PyAvBackend
 from framefleet.decode.choose import (
     candidates,
@@ -72,6 +73,8 @@ def fetched(source: VideoSource, options: DecodeOptions) -> Iterator[tuple[Video
 
 def parse_options(options: DecodeOptions | None, asked: dict[str, Any]) -> DecodeOptions:
     """`options` with the fields in `asked` set. Raises ConfigError for unknown names and wrong types."""
+    if strange := [name for name in asked if name not in DecodeOptions.__struct_fields__]:
+        raise unknown("decode option", strange[0], list(DecodeOptions.__struct_fields__))
     merged = {**(msgspec.structs.asdict(options) if options else {}), **asked}
     try:
         return msgspec.convert(merged, DecodeOptions)
