@@ -163,6 +163,16 @@ def test_a_broken_link_access_picture_is_a_gap(corpus):
         assert fact_reader("hevc", extradata).read(packet, is_key=True) & (START | GAP) == START | GAP
 
 
+def test_parameter_sets_of_other_layers_are_not_the_pictures_own(folder):
+    path = write_clip(folder / "layers.ts", 20, codec="libx265", options={"x265-params": X265})
+    _, _, packets = packets_of(path)
+    second_view = b"\0\0\1\x44\x09\xcf\x80"  # picture parameter set 0 of layer 1: slice headers have 7 more bits
+    plain, layered = fact_reader("hevc", b""), fact_reader("hevc", b"")
+    expected = [plain.read(packet, is_key=is_key) for packet, is_key in packets]
+    assert len({fact & ORDERED for fact in expected[1:]}) == 1
+    assert [layered.read(second_view + packet, is_key=is_key) for packet, is_key in packets] == expected
+
+
 def test_dirac_numbers_its_pictures():
     unit = lambda code, rest: b"BBCD" + bytes([code]) + bytes(8) + rest  # noqa: E731
     reader = fact_reader("dirac", b"")

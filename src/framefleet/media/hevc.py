@@ -55,7 +55,9 @@ class HevcReader:
             return
 
     def _read_set(self, nal: bytes) -> None:
-        kind = (nal[0] >> 1) & 63 if nal else 0
+        if len(nal) < 2 or nal[0] & 1 or nal[1] >> 3:
+            return  # another layer's (depth, alpha, a second view), which may have the same number
+        kind = nal[0] >> 1
         try:
             if kind == 33:
                 sps_id, sps = _read_sps(BitReader(unescape(nal[2:_SPS_BYTES])))
