@@ -52,3 +52,12 @@ def test_slices_of_ffv1_have_checksums(tmp_path):
         content = bytearray(path.read_bytes())
         content[begin + int(length * part)] ^= 4
         assert set(assert_no_wrong_picture(bytes(content), clean)) == set(range(14))
+
+
+def test_a_transport_packet_that_came_twice(tmp_path):
+    path = write_clip(tmp_path / "clip.ts", FRAMES)
+    clean, content = framefleet.decode(path, num_frames=FRAMES), path.read_bytes()
+    pid = content[-188 + 1] & 0x1F, content[-188 + 2]
+    starts = [at for at in range(0, len(content), 188) if (content[at + 1] & 0x1F, content[at + 2]) == pid]
+    for at in starts[1::7]:
+        assert_no_wrong_picture(content[: at + 188] + content[at:], clean)

@@ -52,6 +52,22 @@ def test_one_lost_packet_is_one_gap_around_it(num_units, data):
     assert bool(found.ended_unit[0]) == (at % 3 == 0)
 
 
+def test_a_packet_that_comes_twice_is_a_gap():
+    blocks = make(10)
+    ours = [n for n, block in enumerate(blocks) if block[2] == PID & 255]
+    for twice in ours:
+        found = losses_of(blocks[: twice + 1] + blocks[twice:])
+        assert found.before.tolist() == [twice * SIZE]
+        assert found.after.tolist() == [(twice + 1) * SIZE]
+
+
+def test_counters_that_never_count_are_no_repeats():
+    content = np.frombuffer(b"".join(make(10)), np.uint8).reshape(-1, SIZE).copy()
+    content[:, 3] &= 0xF0
+    content[:, -1] = np.arange(len(content))
+    assert len(losses_of([row.tobytes() for row in content])) == 0
+
+
 def test_lost_tables_are_no_gap():
     blocks = make(10)
     assert len(losses_of([block for n, block in enumerate(blocks) if block[2] != 0 or n < 3])) == 0

@@ -1,6 +1,7 @@
-"""MPEG transport streams: where packets of one stream were lost, by their continuity counters (ISO/IEC 13818-1, 2.4.3).
+"""MPEG transport streams: where packets of one stream were lost or came twice, by continuity counters.
 
-FFmpeg's demuxer notices a loss too, but marks a neighbouring picture; the counters say exactly which one was hit.
+See ISO/IEC 13818-1, 2.4.3. FFmpeg's demuxer notices a loss too, but marks a neighbouring picture; the counters say
+exactly which one was hit.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def find_losses(stream: BinaryIO, pid: int) -> Losses:
     parts = [_select(block, at, pid, is_after_break=is_after_break) for block, at, is_after_break in _blocks(stream)]
     if not parts:
         return Losses(*(np.zeros(0, np.int64),) * 2, *(np.zeros(0, np.bool_),) * 2)
-    at, counter, starts, padded, forgiven, torn = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    at, counter, starts, padded, forgiven, torn, again = (np.concatenate(parts) for parts in zip(*parts, strict=True))
     step = (counter[1:] - counter[:-1]) % 16
-    is_gap = ((step > 1) & ~forgiven[1:]) | torn[1:]
+    is_gap = ((step > 1) & ~forgiven[1:]) | torn[1:] | again[1:]
     starts &= ~torn
     gaps = np.flatnonzero(is_gap)
     return Losses(at[gaps], at[gaps + 1], starts[gaps + 1], padded[gaps])
@@ -97,11 +98,11 @@ def _resync(buffer: npt.NDArray[np.uint8], used: int, stride: int, lead: int, *,
 
 def _select(
     block: npt.NDArray[np.uint8], at: int, pid: int, *, is_after_break: bool
-) -> tuple[Int64, Int64, Bool, Bool, Bool, Bool]:
+) -> tuple[Int64, Int64, Bool, Bool, Bool, Bool, Bool]:
     """Columns of the packets of `pid` that carry payload.
 
-    Position, counter, starts a unit, is padded, announces a gap, and is torn: behind a loss of sync, or claiming to
-    start a unit without a PES header.
+    Position, counter, starts a unit, is padded, announces a gap, is torn (behind a loss of sync, or claiming to start a
+    unit without a PES header), and is the one before it once more (2.4.3.3), which FFmpeg puts into the picture twice.
     """
     stride = block.strides[0]
     header = block[:, 1:6].astype(np.int64)
@@ -119,4 +120,8 @@ def _select(
     prefix = block[rows[:, None], payload_at[:, None] + np.arange(3)]
     torn = starts & ((prefix != (0, 0, 1)).any(axis=1))
     torn[:1] |= is_after_break
-    return at + rows * stride, header[:, 2] & 15, starts, padded, is_meant, torn
+    counter = header[:, 2] & 15
+    again = np.zeros(len(rows), np.bool_)
+    stays = np.flatnonzero(counter[1:] == counter[:-1]) + 1
+    again[stays] = (block[rows[stays]] == block[rows[stays - 1]]).all(axis=1)
+    return at + rows * stride, counter, starts, padded, is_meant, torn, again
