@@ -1,5 +1,7 @@
 """`tune` on a fleet that is a stub with a known speed: it changes no more than it must, and puts back what was."""
 
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -81,6 +83,18 @@ def test_settings_that_say_other_things_or_do_not_come_up_are_out(fleet, tmp_pat
     reasons = {point.settings["embedded.max_batch"]: point.failure for point in found.points if point.failure}
     assert "captions are others" in reasons[2]
     assert "too large a batch" in reasons[16]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_broken_off_it_puts_back_what_was(fleet, tmp_path, number):
+    def tell(step):
+        if fleet.running.embedded.max_batch != 8 and not fleet.told:
+            fleet.told = os.kill(os.getpid(), number) or True
+
+    fleet.told = False
+    with pytest.raises(KeyboardInterrupt):
+        tuned(fleet, tmp_path, on_step=tell)
+    assert fleet.applied[-1] == fleet.running.embedded.max_batch == 8
 
 
 def test_without_a_ladder_of_requests_in_flight_all_meet_todays_load(fleet, tmp_path):

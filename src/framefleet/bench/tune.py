@@ -7,6 +7,8 @@ budget: clips must wait for room there, not fail. Settings whose captions are ot
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -129,7 +131,8 @@ def run_tune(
 
     `ladders`: those that suit the engine, when empty.
 
-    Raises ReplicaError when no fleet runs, SourceError, ConfigError, MissingLibrary, StoreError.
+    Raises ReplicaError when no fleet runs, SourceError, ConfigError, MissingLibrary, StoreError; KeyboardInterrupt on
+    Ctrl-C and SIGTERM, when what was in effect is back.
     """
     status = fleet.status()
     clips = load_clips(settings.inputs, settings.send)[: settings.max_clips]
@@ -155,6 +158,8 @@ def run_tune(
 
 
 async def _search(settings: TuneSettings, ladders: Sequence[Ladder], bench: FleetBench, on_step: OnStep) -> TuneResult:
+    if threading.current_thread() is threading.main_thread():  # else a SIGTERM would leave what was tried in effect
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
     try:
         return await _found(settings, ladders, bench, on_step)
     finally:
