@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from barcode_clips import WIDTH, write_clip
 from corpus_truth import read_barcode
+from odd_clips import mux, packets_of
 
 import framefleet
 from framefleet.decode.backends.pyav import PyAvBackend
@@ -63,12 +64,12 @@ def test_elementary_streams_run_evenly(tmp_path, codec, container):
 
 
 @pytest.mark.parametrize("b_frames", [0, 2])
+@pytest.mark.parametrize("container", ["mp4", "avi"])
 @pytest.mark.parametrize("gop", [5, 7])
-def test_mpeg4_of_a_varying_rate_has_no_joins(tmp_path, gop, b_frames):
+def test_mpeg4_of_a_varying_rate_has_no_joins(tmp_path, gop, container, b_frames):
     times = [(row if row < 15 else 3 * row - 30 if row < 25 else row + 20) / 30 for row in range(FRAMES)]
-    path = write_clip(
-        tmp_path / "vfr.mp4", FRAMES, codec="mpeg4", gop=gop, b_frames=b_frames, times=times, time_base=Fraction(1, 30)
-    )
+    path = tmp_path / f"vfr.{container}"
+    write_clip(path, FRAMES, codec="mpeg4", gop=gop, b_frames=b_frames, times=times, time_base=Fraction(1, 30))
     frames = decode(path)
     assert shown(frames) == list(range(FRAMES))
     assert frames.pts_s == pytest.approx(times, abs=1e-6)
@@ -97,3 +98,27 @@ def test_what_an_mxf_promised_is_missed(tmp_path):
     frames = decode(cut)
     assert shown(frames) == np.rint((frames.pts_s - frames.pts_s[0]) * 25).astype(int).tolist()
     assert len(frames) + frames.stats.num_missing == FRAMES
+
+
+def test_parts_joined_with_a_pause_between_have_lost_nothing(tmp_path):
+    plain = write_clip(tmp_path / "plain.mp4", FRAMES, codec="mpeg2video", gop=10, time_base=Fraction(1, 30))
+    step = 512  # ticks of a frame in the MP4
+    part = [(content, pts // step, dts // step, is_key) for content, pts, dts, is_key in packets_of(plain)]
+    later = [(content, pts + 120, dts + 120, is_key) for content, pts, dts, is_key in part]
+    frames = decode(mux(tmp_path / "joined.mkv", plain, part + later))
+    assert shown(frames) == [*range(FRAMES), *range(FRAMES)]
+    assert frames.pts_s[FRAMES] - frames.pts_s[0] == pytest.approx(4, abs=1e-3)
+    assert frames.stats.num_missing == 0
+
+
+@pytest.mark.parametrize("fps", [Fraction(25), Fraction(30_000, 1001)])
+def test_midnight_is_no_join(tmp_path, fps):
+    options = {"gop_timecode": "23:59:58:10", "flags": "-cgop"}
+    if fps.denominator > 1:
+        options["drop_frame_timecode"] = "1"
+    path = write_clip(
+        tmp_path / "midnight.ts", 70, codec="mpeg2video", fps=fps, gop=9, time_base=1 / fps, options=options
+    )
+    frames = decode(path)
+    assert shown(frames) == list(range(70))
+    assert frames.stats.notes == []

@@ -85,11 +85,11 @@ def test_pictures_that_reset_the_count_are_no_joins():
 def test_gradual_refresh_may_go_on_elsewhere_too():
     form = {"kind": RECOVERY, "num_leading": 0}
     assert joins(0, 1, 5, **form) == [2]
-    assert fresh_starts(mark_joins(stream(0, 1, 5, **form), "h264", NO_TIMES)).tolist() == []
+    assert fresh_starts(mark_joins(stream(0, 1, 5, **form), "h264", NO_TIMES, NO_TIMES)).tolist() == []
 
 
 def test_joins_are_gaps_and_fresh_starts():
-    marked = mark_joins(stream(0, 5), "h264", NO_TIMES)
+    marked = mark_joins(stream(0, 5), "h264", NO_TIMES, NO_TIMES)
     assert np.flatnonzero(marked & GAP).tolist() == fresh_starts(marked).tolist() == [LENGTH]
 
 

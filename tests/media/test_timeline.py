@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from framefleet.media.facts import DAMAGED, GAP, HIDDEN, LEADS_BROKEN, LEADS_SAFELY, REFERENCE, START
 from framefleet.media.index import FrameIndex
 from framefleet.media.packets import PacketTable
-from framefleet.media.pictures import fill_ticks, with_lost
+from framefleet.media.pictures import fill_ticks, shown_by_clock, with_lost
 from framefleet.media.timeline import (
     find_epochs,
     mark_losses,
@@ -172,6 +172,9 @@ def test_unknown_times_lie_between_known_ones():
     assert fill_ticks([None, 10, None], 5.0, []).tolist() == [5, 10, 15]
     assert fill_ticks([None, None], 5.0, [7, 9]).tolist() == [7, 9]
     assert fill_ticks([None, None, None], 5.0, []).tolist() == [0, 5, 10]
+    assert shown_by_clock([0, 1, 2, 9, 10], [0, 1, 2, 3, 4]) == [0, 1, 2, 9, 10]
+    assert shown_by_clock([0, 1, 2, 9, 10], [0, 2, 3, 1, 4]) == [0, 1, 8, 9, 10]
+    assert shown_by_clock([0, 1, 2, 9, 10], [0, 4, 6, 2, 8]) == [0, 1, 8, 9, 10]
     assert fill_ticks([None] * 3 + [100, 133, 166, 200], 100 / 3, []).tolist() == [0, 33, 67, 100, 133, 166, 200]
 
 

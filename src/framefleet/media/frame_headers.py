@@ -148,9 +148,10 @@ class _GroupClock:
         """`bits`: the 25 of a time code. Pictures shown longer (film at 30 a second) may make it run ahead by half."""
         minutes = (bits >> 19 & 31) * 60 + (bits >> 13 & 63)
         code = (minutes * 60 + (bits >> 6 & 63)) * self._rate + (bits & 63)
+        day = 24 * 3600 * self._rate
         if bits >> 24:
-            code -= 2 * (minutes - minutes // 10)
-        advance = self._num_pictures if self._code is None else code - self._code
+            code, day = code - 2 * (minutes - minutes // 10), day - 2 * 9 * 144
+        advance = self._num_pictures if self._code is None or day <= 0 else (code - self._code) % day
         if self._num_pictures <= advance <= self._num_pictures * 3 // 2 + 2:
             advance = self._num_pictures
         self._base, self._code, self._num_pictures = self._base + advance, code, 0

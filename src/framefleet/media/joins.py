@@ -61,24 +61,28 @@ def _most_usual(steps: Int64) -> tuple[int, float]:
     return int(values[np.argmax(counts)]), float(counts.max() / len(steps))
 
 
-def mark_joins(facts: Int64, codec: str, pts: Int64) -> Int64:
-    """The facts with `GAP` set at joins. MPEG-4 counts time: where the pts go on by as much, the stream but paused."""
+def mark_joins(facts: Int64, codec: str, pts: Int64, dts: Int64) -> Int64:
+    """The facts with `GAP` set at joins. MPEG-4 counts time: where its clock goes on by as much, it but paused."""
     found = facts.copy()
     joins = find_joins(facts, codec)
     if codec == "mpeg4" and len(joins):
-        joins = joins[~_keeps_time(facts, pts, joins)]
+        joins = joins[~_keeps_time(facts, pts, dts, joins)]
     found[joins] |= GAP
     return found
 
 
-def _keeps_time(facts: Int64, pts: Int64, joins: Int64) -> Bool:
-    """[J] whether count and pts make the same step, by their usual ratio, from the last reference picture to this."""
+def _keeps_time(facts: Int64, pts: Int64, dts: Int64, joins: Int64) -> Bool:
+    """[J] whether count and clock make the same step, by their usual ratio, from the last reference picture to this.
+
+    Without pts, a reference picture is shown when the next one is decoded.
+    """
     refs = np.flatnonzero((facts & REFERENCE != 0) & (facts & ORDERED != 0))
+    clock = pts[refs] if np.all(pts[refs] != FrameIndex.NO_PTS) else np.append(dts[refs[1:]], dts[-1:])
     steps = np.diff(facts[refs] >> ORDER_SHIFT) % _WRAP
-    ticks = np.diff(pts[refs]).astype(np.float64)
+    ticks = np.diff(clock).astype(np.float64)
     at = np.searchsorted(refs, joins) - 1
     usual_step, usual_ticks = np.median(steps), np.median(ticks)
-    if usual_step <= 0 or usual_ticks <= 0 or np.any(pts[refs] == FrameIndex.NO_PTS):
+    if usual_step <= 0 or usual_ticks <= 0 or np.any(clock == FrameIndex.NO_PTS):
         return np.zeros(len(joins), np.bool_)
     off = (ticks[at] * usual_step / usual_ticks - steps[at] + _WRAP // 2) % _WRAP - _WRAP // 2
     return np.asarray(np.abs(off) < usual_step / 4, np.bool_)

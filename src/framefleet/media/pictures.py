@@ -168,7 +168,8 @@ def shown_by_clock(decode_times: list[int], order: Sequence[int]) -> list[int]:
     A picture is shown when the one is decoded that comes as many packets later as this order makes pictures wait; so
     pauses come where they belong.
     """
-    delay = max((number - at for at, number in enumerate(order)), default=0)
+    rank = np.argsort(np.argsort(order))
+    delay = int(np.max(rank - np.arange(len(order)), initial=0))
     if delay >= len(decode_times):
         return decode_times
     times = np.array(decode_times, np.int64)

@@ -90,9 +90,10 @@ def scan(source: VideoSource, limits: ScanLimits | None = None) -> ScannedClip:
         table = replace(table, pts=np.full(len(table), NO_PTS, np.int64))
     epochs = find_epochs(table, info.time_base, is_live_format=info.container in _LIVE_FORMATS)
     table = on_one_clock(table, epochs)
-    facts = facts if edits else mark_joins(facts, info.codec, table.pts)
+    has_gap = facts & GAP != 0  # a join is none: what was cut off there was not lost
+    facts = facts if edits else mark_joins(facts, info.codec, table.pts, table.dts)
     fps = guessed_fps if MIN_CREDIBLE_FPS <= guessed_fps <= _MAX_GUESSED_FPS else info.fps_from_header or _ASSUMED_FPS
-    walked = _Walked(source, info, table, epochs, facts, fps, limits, promise, raw_pts, notes)
+    walked = _Walked(source, info, table, epochs, facts, fps, limits, promise, raw_pts, has_gap, notes)
     reason = why_packets_cannot_tell(table, info.codec, has_b_frames=info.has_b_frames)
     return _by_decoding(walked, reason) if reason else ScannedClip(source, info, _by_packets(walked))
 
@@ -133,6 +134,7 @@ class _Walked:
     limits: ScanLimits
     promise: Promise
     raw_pts: Int64
+    has_gap: Bool
     notes: list[str]
 
     @property
@@ -275,7 +277,7 @@ def _rows_of(starts: Int64, packets: Int64) -> list[int]:
 def _num_behind_gaps(walked: _Walked, rows: tuple[Int64, Int64], broken: Bool, usual: int) -> int:
     """Frames whose packets are gone: what the pauses at gaps have room for, less those whose packets are here."""
     packets, ticks = rows
-    gap_rows = np.flatnonzero(walked.facts[packets] & GAP)
+    gap_rows = np.flatnonzero(walked.has_gap[packets])
     gap_rows = gap_rows[gap_rows > 0]
     here = np.sort(walked.table.pts[broken])
     num_here = np.searchsorted(here, ticks[gap_rows]) - np.searchsorted(here, ticks[gap_rows - 1])
