@@ -21,7 +21,8 @@ TEXT = {".json", ".jsonl", ".txt", ".md", ".html", ".svg"}
 TRIALS = "trials.json"
 BEGIN = r"(?<![\w.:/<>-])"
 TEMPORARY = re.compile(BEGIN + r"/tmp/[\w.-]+")
-LIBRARY = re.compile(r"/[\w./-]*?/(?:site|dist)-packages|/[\w./-]*?/lib/python3\.\d+|/[\w./-]+/bin/(?=python)")
+INTERPRETER = re.compile(BEGIN + r"/[\w./-]+/bin/(?=python)")
+LIBRARY = re.compile(BEGIN + r"/[\w./-]*?/(?:lib/python3\.\d+(?:/(?:site|dist)-packages)?|(?:site|dist)-packages)")
 PATH = re.compile(BEGIN + r"/(?:home|root|tmp|work|opt|mnt|data|srv)/[\w./-]*")
 """What no file may keep."""
 
@@ -30,7 +31,7 @@ def cleaned(text: str, places: dict[str, str]) -> str:
     """Names in place of folders, the innermost first."""
     for name, folder in sorted(places.items(), key=lambda one: -len(one[1])):
         text = text.replace(folder, name)
-    return LIBRARY.sub("PYTHON", TEMPORARY.sub("RUN", text))
+    return TEMPORARY.sub("RUN", LIBRARY.sub("PYTHON", INTERPRETER.sub("", text)))
 
 
 def with_trials(kept: str, new: str) -> str:

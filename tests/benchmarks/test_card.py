@@ -48,12 +48,14 @@ def trials(*names, machine="card"):
 
 
 def test_paths_become_names(keep, tmp_path):
-    text = '{"command": "/opt/py/bin/python3 -m vllm /node/clips/a.mp4 --socket /tmp/e2e_x1/gpu0/d.sock", "u": "http://h/tmp/x"}'
+    text = '{"command": "/opt/py/bin/python3 -m vllm /node/clips/a.mp4 --socket /tmp/e2e_x1/gpu0/d.sock", "u": "http://h/tmp/x",'
+    text += '"at": "/opt/py/lib/python3.12/site-packages/torch/cuda.py, /usr/lib/python3.12/json/decoder.py"}'
     written = keep.keep(archive_of(tmp_path, **{"serve_e2e/facts.json": text}), tmp_path / "to")
     assert written == [tmp_path / "to/serve_e2e/raw/abc1234/serve_e2e/facts.json"]
     kept = json.loads(written[0].read_text())
     assert kept == {
-        "command": "PYTHONpython3 -m vllm CLIPS/a.mp4 --socket RUN/gpu0/d.sock", "u": "http://h/tmp/x",
+        "command": "python3 -m vllm CLIPS/a.mp4 --socket RUN/gpu0/d.sock", "u": "http://h/tmp/x",
+        "at": "PYTHON/torch/cuda.py, PYTHON/json/decoder.py",
     }  # fmt: skip
 
 
