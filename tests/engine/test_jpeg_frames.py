@@ -3,7 +3,8 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image
+from odd_clips import with_exif
+from PIL import Image, ImageOps
 from tiny_models import some_frames
 
 from framefleet.decode.options import DecodeOptions
@@ -24,6 +25,31 @@ def test_frames_and_clock_come_back():
     assert np.abs(got.data.astype(int) - sent.data).mean() < 3
     assert got.pts_s.tolist() == [0.0, 0.4, 0.8]
     assert (got.fps, got.total_num_frames, got.duration_s) == (25.0, 30, 1.2)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_frames_are_upright_by_their_exif(orientation):
+    upright = np.zeros((60, 90, 3), np.uint8)
+    upright[:30, :45], upright[30:, :45], upright[:30, 45:] = (250, 0, 0), (0, 250, 0), (0, 0, 250)
+    stored = next(
+        candidate
+        for turns in range(4)
+        for mirrored in (upright, upright[:, ::-1])
+        if np.array_equal(obeyed(candidate := np.rot90(mirrored, turns), orientation), upright)
+    )
+    jpeg = io.BytesIO()
+    Image.fromarray(stored).save(jpeg, "JPEG", quality=95, subsampling=0)
+    sent = base64.b64encode(with_exif(jpeg.getvalue(), orientation)).decode()
+    got = jpeg_frames(f"{sent},{sent}", {}, DecodeOptions())
+    assert got.data.shape == (2, 60, 90, 3)
+    assert np.abs(got.data.astype(int) - upright).mean() < 3
+
+
+def obeyed(picture, orientation):
+    """As Pillow shows it."""
+    image = Image.fromarray(np.ascontiguousarray(picture))
+    image.getexif()[0x112] = orientation
+    return np.asarray(ImageOps.exif_transpose(image))
 
 
 def test_without_a_clock_it_is_one_frame_a_second():

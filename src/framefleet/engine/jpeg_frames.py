@@ -6,6 +6,7 @@ import base64
 import binascii
 import io
 import time
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -16,14 +17,17 @@ from framefleet.decode.decoder import DecodedFrames, DecodeStats
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.targets import output_size
 from framefleet.errors import CaptionRejected, SourceCorrupt, SourceTooLarge
+from framefleet.media.exif import exif_orientation
 from framefleet.media.info import StreamInfo
 from framefleet.units import format_bytes
 
+_TURNS = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
+"""Pillow's names of what makes pictures of Exif orientation 2 and up upright."""
 CLOCK_FIELDS = ("num_frames", "fps", "frames_indices", "total_num_frames", "duration", "do_sample_frames")
 
 
 def jpeg_frames(payload: str, clock: dict[str, Any], policy: DecodeOptions) -> DecodedFrames:
-    """The frames of the comma-separated base64 JPEGs, all of them, at the policy's size.
+    """The frames of the comma-separated base64 JPEGs, all of them, upright by their Exif, at the policy's size.
 
     `clock` holds CLOCK_FIELDS, as vLLM's `media_io_kwargs.video`. Raises CaptionRejected for a clock that does not fit,
     SourceCorrupt for what is no JPEG, SourceTooLarge above `policy.max_output_bytes`.
@@ -31,12 +35,13 @@ def jpeg_frames(payload: str, clock: dict[str, Any], policy: DecodeOptions) -> D
     started_s = time.perf_counter()
     parts = payload.split(",")
     indices, fps, total = _checked_clock(clock, len(parts))
-    pictures = [_opened(part, number) for number, part in enumerate(parts)]
+    pictures = [_Picture.of(part, number) for number, part in enumerate(parts)]
     if len({picture.size for picture in pictures}) != 1:
         raise SourceCorrupt("the frames differ in size", given=str(sorted({p.size for p in pictures})))
     _refuse_large(pictures[0].size, len(pictures), policy)
     info = _info(*pictures[0].size)
-    data = np.stack([_pixels(picture, output_size(info, len(pictures), policy)) for picture in pictures])
+    size = output_size(info, len(pictures), policy)
+    data = np.stack([picture.pixels(size) for picture in pictures])
     return DecodedFrames(
         data=data,
         pts_s=indices / fps,
@@ -72,14 +77,40 @@ def _checked_clock(clock: dict[str, Any], num_frames: int) -> tuple[npt.NDArray[
     return indices, fps, total
 
 
-def _opened(part: str, number: int) -> Any:
-    from PIL import Image
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """A JPEG that is opened but not decoded, and the number of its Exif orientation."""
 
-    try:
-        picture = Image.open(io.BytesIO(base64.b64decode(part, validate=True)), formats=("JPEG",))
-    except (binascii.Error, OSError, Image.DecompressionBombError) as error:
-        raise SourceCorrupt("a frame is no JPEG", given=f"frame {number} ({type(error).__name__})") from error
-    return picture
+    jpeg: Any
+    orientation: int
+
+    @classmethod
+    def of(cls, part: str, number: int) -> _Picture:
+        from PIL import Image
+
+        try:
+            content = base64.b64decode(part, validate=True)
+            return cls(Image.open(io.BytesIO(content), formats=("JPEG",)), exif_orientation(content))
+        except (binascii.Error, OSError, Image.DecompressionBombError) as error:
+            raise SourceCorrupt("a frame is no JPEG", given=f"frame {number} ({type(error).__name__})") from error
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height), upright."""
+        width, height = self.jpeg.size
+        return (height, width) if self.orientation > 4 else (width, height)
+
+    def pixels(self, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+        """uint8 RGB [H, W, 3] of `size` (width, height), upright."""
+        from PIL import Image
+
+        try:
+            rgb = self.jpeg.convert("RGB")
+        except (OSError, SyntaxError) as error:
+            raise SourceCorrupt("a frame is a damaged JPEG", given=str(error)) from error
+        if self.orientation > 1:
+            rgb = rgb.transpose(Image.Transpose[_TURNS[self.orientation - 2]])
+        return np.asarray(rgb if rgb.size == size else rgb.resize(size, Image.Resampling.BICUBIC))
 
 
 def _refuse_large(size: tuple[int, int], num_frames: int, policy: DecodeOptions) -> None:
@@ -90,16 +121,6 @@ def _refuse_large(size: tuple[int, int], num_frames: int, policy: DecodeOptions)
             given=f"{num_frames} of {size[0]}x{size[1]}",
             allowed=format_bytes(policy.max_output_bytes),
         )
-
-
-def _pixels(picture: Any, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
-    from PIL import Image
-
-    try:
-        rgb = picture.convert("RGB")
-    except (OSError, SyntaxError) as error:
-        raise SourceCorrupt("a frame is a damaged JPEG", given=str(error)) from error
-    return np.asarray(rgb if rgb.size == size else rgb.resize(size, Image.Resampling.BICUBIC))
 
 
 def _info(width: int, height: int) -> StreamInfo:
