@@ -6,7 +6,7 @@ import pytest
 from bench_experiments import EXPERIMENT, changed, trial
 
 from framefleet.bench.trial_log import TrialLog, log_path, read_log
-from framefleet.errors import StoreError, StoreFull, StoreLocked, StoreUnreadable
+from framefleet.errors import StoreFull, StoreLocked, StoreUnreadable
 
 TRIALS = [trial("cpu"), trial("nvdec", position=1), trial("nvdec", position=2)]
 
@@ -84,7 +84,7 @@ def test_a_full_disk_leaves_the_trials_before(tmp_path, written, monkeypatch):
 
 
 def test_no_file_and_an_empty_one_are_told_apart(tmp_path):
-    with pytest.raises(StoreError, match="cannot be used"):
+    with pytest.raises(StoreUnreadable, match="no trials here"):
         read_log(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").write_bytes(b"")
     with pytest.raises(StoreUnreadable, match="no experiment"):

@@ -31,6 +31,9 @@ def log_path(folder: Path, experiment: Experiment) -> Path:
 
 def read_log(path: Path) -> tuple[Experiment, list[Trial]]:
     """The experiment and its whole trials. Raises StoreUnreadable, or StoreError for a file that cannot be opened."""
+    if not path.exists():
+        remedy = "the .jsonl that `bench run`, `diagnose` or `tune` wrote into its --report"
+        raise StoreUnreadable("no trials here", given=repr(str(path)), remedy=remedy)
     with store_errors(path):
         content = path.read_bytes()
     experiment, trials, _ = _parse(content, path)
