@@ -16,7 +16,10 @@ WIDTH, HEIGHT = SIDE * len(COLOURS), 64
 MATRIX, PRIMARIES, TRANSFER, RANGE = range(4)
 UNTAGGED = (2, 2, 2, 0)
 _WEIGHTS = {1: (0.2126, 0.0722), 6: (0.299, 0.114), 9: (0.2627, 0.0593)}
-_QUIET = {"libx265": {"x265-params": "log-level=none"}, "libvpx-vp9": {"deadline": "realtime", "cpu-used": "8"}}
+_OPTIONS = {
+    "libx265": {"x265-params": "log-level=none:pools=none:frame-threads=1:bframes=0"},  # else dts are wrong at times
+    "libvpx-vp9": {"deadline": "realtime", "cpu-used": "8"},
+}
 
 
 def write_patches(
@@ -33,7 +36,7 @@ def write_patches(
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=10)
         stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, pix_fmt
-        stream.options = {"crf": "4", "b": "0", **_QUIET.get(codec, {})}
+        stream.options = {"crf": "4", "b": "0", **_OPTIONS.get(codec, {})}
         context = stream.codec_context
         context.colorspace, context.color_primaries, context.color_trc, context.color_range = tags
         for row in range(2):
