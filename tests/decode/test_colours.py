@@ -79,3 +79,13 @@ def test_hdr_of_unknown_primaries_and_matrix_is_bt2020(tmp_path, transfer):
         assert frames.stats.tone_mapped
         shown.append(patches_of(frames.data[0]))
     assert np.array_equal(*shown)
+
+
+def test_dolby_vision_that_is_nothing_else_is_refused(tmp_path):
+    for tags, is_right in (((2, 2, 2, LIMITED), False), ((BT2020, BT2020, 16, LIMITED), True)):
+        path = write_patches(tmp_path / "dolby.mp4", pix_fmt="yuv420p10le", matrix=BT2020, tags=tags)
+        clip = path.read_bytes().replace(b"hev1", b"dvhe")
+        if is_right:
+            assert framefleet.decode(clip, num_frames=1).stats.tone_mapped
+        else:
+            assert_refused(clip, "auto", "Dolby Vision.*try: convert")

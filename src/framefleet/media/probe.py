@@ -26,6 +26,7 @@ from framefleet.units import ticks_to_ns
 
 _PICTURE_CODECS = frozenset(("mjpeg", "png", "bmp", "tiff", "webp", "gif", "apng", "jpeg2000", "jpegxl"))
 _PACKETS_TO_TRY = 128
+_DOLBY_VISION_TAGS = frozenset(("dvh1", "dvhe", "dav1"))
 _ALIGNMENT_BYTES = 32
 """To which FFmpeg crops on the left unless told to be exact."""
 _MAX_CREDIBLE_FPS = 1000
@@ -100,6 +101,12 @@ def describe(
     except SourceUnsupported as error:
         given = f"{source.name!r} ({error.given})"
         raise SourceUnsupported(error.what, given=given, remedy=error.remedy) from error
+    if context.codec_tag in _DOLBY_VISION_TAGS and not claims.is_matrix_tagged:
+        raise SourceUnsupported(
+            "the clip's colours cannot be converted",
+            given=f"{source.name!r} (Dolby Vision without a base layer for others)",
+            remedy="convert it to HDR10 or BT.709",
+        )
     return StreamInfo(
         container=container.format.name,
         stream_index=stream.index,
