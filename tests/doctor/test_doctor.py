@@ -31,6 +31,14 @@ def test_a_backend_that_fails_is_told_with_its_remedy(monkeypatch):
     assert (found.level, found.found, found.remedy) == ("info", "PyAV is not installed", "pip install av")
 
 
+def test_a_backend_that_refuses_has_its_remedy_beside_the_reason(monkeypatch):
+    from framefleet.decode.backends.pyav import PyAvBackend
+
+    monkeypatch.setattr(PyAvBackend, "refuse", lambda *_: "it is not installed; try: pip install it")
+    found = by_name(decoding.decoding_findings(str(BASE)))["backend pyav"]
+    assert (found.level, found.found, found.remedy) == ("info", "refuses: it is not installed", "pip install it")
+
+
 def test_a_missing_codec_is_named(monkeypatch):
     monkeypatch.setattr(decoding, "_CODECS", ("h264", "nope"))
     found = by_name(decoding.decoding_findings(str(BASE)))["codecs"]

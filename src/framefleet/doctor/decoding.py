@@ -69,7 +69,8 @@ def _backend(name: str, clip: ScannedClip) -> Finding:
     try:
         backend: DecodeBackend = BACKENDS.load(name)()
         if reason := backend.refuse(clip.info, clip.index):
-            return Finding(area="decoding", name=what, level="info", found=f"refuses: {reason}")
+            found, _, remedy = f"refuses: {reason}".partition("; try: ")
+            return Finding(area="decoding", name=what, level="info", found=found, remedy=remedy)
         num_frames = _num_decoded(backend, clip)
     except FramefleetError as error:
         return Finding(area="decoding", name=what, level="info", found=error.what, remedy=error.remedy)

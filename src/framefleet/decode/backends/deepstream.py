@@ -222,7 +222,7 @@ def _refuse_index(index: FrameIndex) -> str | None:
 @cache
 def _refuse_machine() -> str | None:
     if _wheel() is None:
-        return "DeepStream is not installed (pip install 'framefleet[deepstream]')"
+        return "DeepStream is not installed; try: pip install 'framefleet[deepstream]'"
     if not cuda.has_gpu():
         return "no CUDA device is visible"
     try:

@@ -72,7 +72,7 @@ class OpenCvBackend:
 
 def _refuse_library(info: StreamInfo) -> str | None:
     if importlib.util.find_spec("cv2") is None:
-        return "OpenCV is not installed (pip install 'framefleet[opencv]')"
+        return "OpenCV is not installed; try: pip install 'framefleet[opencv]'"
     if info.colour_matrix == "bt709" and _library_version() < FIRST_VERSION_WITH_COLOUR_TAGS:
         return "OpenCV before 4.13 takes every clip for BT.601"
     return None

@@ -48,7 +48,7 @@ class TorchCodecBackend:
     def refuse(self, info: StreamInfo, index: FrameIndex) -> str | None:
         """The first thing that TorchCodec would get wrong, or cannot."""
         if importlib.util.find_spec("torchcodec") is None:
-            return "TorchCodec is not installed (pip install 'framefleet[torchcodec]')"
+            return "TorchCodec is not installed; try: pip install 'framefleet[torchcodec]'"
         return _refuse_clip(info, index)
 
     def decode(self, clip: ScannedClip, plan: DecodePlan, options: DecodeOptions) -> DecodedFrames:
