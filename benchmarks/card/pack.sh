@@ -12,6 +12,7 @@ out=${1:?$usage}; shift
 [ $# -gt 0 ] || { echo "$usage" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+head=$(git -C "$root" rev-parse HEAD)
 : "${PYTHON:=$root/.venv/bin/python}"
 NVDEC=(av==18.1.0 msgspec==0.23.0 PyNvVideoCodec==2.2.4 nvidia-ml-py torchcodec==0.14.0)
 DEEPSTREAM=(nvidia-deepstream-videodecode-cu13==9.0.2)
@@ -36,8 +37,8 @@ fetch() { # FOLDER PACKAGES...: unpacked, for the other machine
 }
 
 code() { # FOLDER: the checkout's code at HEAD, and the commit that last changed it: new results are none
-  git -C "$root" archive --format tar HEAD "${CODE[@]}" | xz -6 > "$1/code.tar.xz"
-  git -C "$root" log -1 --format=%h -- "${CODE[@]}" > "$1/COMMIT"
+  git -C "$root" archive --format tar "$head" "${CODE[@]}" | xz -6 > "$1/code.tar.xz"
+  git -C "$root" log -1 --format=%h "$head" -- "${CODE[@]}" > "$1/COMMIT"
 }
 
 pack() { # FOLDER ARCHIVE

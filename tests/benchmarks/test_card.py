@@ -1,5 +1,6 @@
 """benchmarks/card: results lose the machine's paths and nothing else, and a call ends in time whatever its parts do."""
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -141,6 +142,17 @@ def test_what_was_packed_is_checked_before_it_is_unpacked(tmp_path):
     assert done.returncode != 0
     assert "COMMIT: FAILED" in done.stdout
     assert not (tmp_path / "site/code").exists()
+
+
+@pytest.mark.parametrize("name", ["deepstream.tar.xz", "vllm.tar.zst.01"])
+def test_an_archive_may_stay_behind_but_no_part_of_one(tmp_path, name):
+    (tmp_path / "zstd").write_text("")
+    (tmp_path / "COMMIT").write_text("abc1234")
+    sums = {hashlib.sha256(b"abc1234").hexdigest(): "COMMIT", "0" * 64: name}
+    (tmp_path / "SHA256SUMS").write_text("".join(f"{digest}  {file}\n" for digest, file in sums.items()))
+    command = [CARD / "unpack.sh", tmp_path, tmp_path / "site"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (f"{name}: FAILED open or read" in done.stdout) == name.startswith("vllm")
 
 
 def test_the_plan_is_gone_on_with():
