@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from fractions import Fraction
 
 import numpy as np
@@ -98,6 +99,24 @@ def test_what_an_mxf_promised_is_missed(tmp_path):
     frames = decode(cut)
     assert shown(frames) == np.rint((frames.pts_s - frames.pts_s[0]) * 25).astype(int).tolist()
     assert len(frames) + frames.stats.num_missing == FRAMES
+
+
+@pytest.mark.parametrize(
+    ("codec", "container"), [("libtheora", "ogv"), ("libsvtav1", "obu"), ("wrapped_avframe", "y4m")]
+)
+def test_a_cut_where_nothing_but_the_end_tells(tmp_path, codec, container):
+    path = tmp_path / f"whole.{container}"
+    source = ["-f", "lavfi", "-i", "testsrc2=s=176x144:r=25:d=1.2", "-pix_fmt", "yuv420p", "-g", "5"]
+    subprocess.run(["ffmpeg", "-v", "error", *source, "-c:v", codec, str(path)], check=True)
+    whole = decode(path)
+    assert (len(whole), whole.stats.num_missing) == (FRAMES, 0)
+    cut = tmp_path / f"cut.{container}"
+    cut.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    frames = decode(cut)
+    assert np.array_equal(frames.data, whole.data[: len(frames)])
+    assert frames.stats.num_missing >= 1
+    has_clock = "the source has no clock: 25 frames per second are assumed" not in whole.stats.notes
+    assert has_clock == (container != "obu")
 
 
 def test_parts_joined_with_a_pause_between_have_lost_nothing(tmp_path):

@@ -1,8 +1,8 @@
 """What a container promises to hold, so that a source cut short or torn open can be told from a whole one.
 
 MP4 and AVI carry an index of all frames, MXF their number. Matroska carries each stream's end and the size of it all,
-FLV its size. GIF ends with a trailer, a transport stream with a whole packet. Program streams and elementary streams
-promise nothing.
+FLV its size. GIF ends with a trailer, Ogg with a last page, a transport stream with a whole packet. Program streams and
+elementary streams promise nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from framefleet.units import NS_PER_S
 _SEGMENT = b"\x18\x53\x80\x67"
 _TRAILER_GIF = b"\x3b"
 _HEAD_BYTES = 512
+_MAX_PAGE_BYTES = 65_307
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,17 @@ def _is_cut_short(kind: str, file: BinaryIO, head: bytes, num_bytes: int, last: 
         return _told_size_of_flv(head) > num_bytes
     if kind == "mpegts":
         return _is_packet_torn(file, head, num_bytes)
+    if kind == "ogg":
+        return _goes_on(file, num_bytes)
     return kind == "gif" and last != _TRAILER_GIF
+
+
+def _goes_on(ogg: BinaryIO, num_bytes: int) -> bool:
+    """Whether the last page (RFC 3533, 6) is not its stream's last: streams end with a page that says so."""
+    ogg.seek(max(0, num_bytes - _MAX_PAGE_BYTES))
+    tail = ogg.read()
+    at = tail.rfind(b"OggS")
+    return 0 <= at < len(tail) - 5 and not tail[at + 5] & 4
 
 
 def _ends(file: BinaryIO) -> tuple[bytes, int, bytes]:

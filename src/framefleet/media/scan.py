@@ -41,6 +41,8 @@ from framefleet.units import NS_PER_S, s_to_ns
 _HOLE_BYTES = 256
 _INDEX_BYTES_PER_PACKET = 32
 _LIVE_FORMATS = ("mpegts", "mpeg", "flv")
+_NOTHING_BETWEEN = ("obu", "yuv4mpegpipe")
+"""Formats without an end of their own, whose demuxers leave out a last picture that is torn."""
 _PICTURE_TRIES = 8
 _ASSUMED_FPS = 25.0
 _MAX_GUESSED_FPS = 480
@@ -183,7 +185,13 @@ def _by_packets(walked: _Walked) -> FrameIndex:
     if not len(rows[0]):
         raise SourceCorrupt("no frame of the clip can be decoded", given=f"{walked.source.name!r}: no clean keyframe")
     walked.notes.extend(_resets(walked.epochs, rows[0]))
+    if walked.info.container == "obu":  # the demuxer counts pictures
+        walked.notes.append(_no_clock(walked.fps))
     return _finish(walked, rows, broken, "packets")
+
+
+def _no_clock(fps: float) -> str:
+    return f"the source has no clock: {fps:g} frames per second are assumed"
 
 
 def _resets(epochs: Epochs, packets: Int64) -> list[str]:
@@ -219,7 +227,7 @@ def _by_decoding(walked: _Walked, reason: str) -> ScannedClip:
         raise SourceCorrupt("no frame of the clip can be decoded", given=repr(source.name))
     walked.notes.append(f"{reason}: decoded to find the frames")
     if not clock and not any(t is not None for t in ticks.values()):
-        walked.notes.append(f"the source has no clock: {walked.fps:g} frames per second are assumed")
+        walked.notes.append(_no_clock(walked.fps))
     shown_at = table.pts.copy()
     shown_at[order] = times
     seen = replace(walked, info=info, facts=facts, table=replace(table, pts=shown_at))
@@ -311,4 +319,5 @@ def _num_unread(walked: _Walked, rows: tuple[Int64, Int64], usual: int) -> int:
         if promise.is_cut_short or is_stopped:
             behind = Fraction(promise.end_ns, NS_PER_S) / time_base - int(rows[1][-1]) - usual
             num_lost += max(0, round(behind / usual)) if usual else 0
-    return max(num_lost, 1) if promise.is_cut_short else num_lost
+    is_torn = walked.info.container in _NOTHING_BETWEEN and rest_bytes > 0
+    return max(num_lost, 1) if promise.is_cut_short or is_torn else num_lost
