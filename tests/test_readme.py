@@ -70,7 +70,9 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
     examples = blocks(page.read_text(), "python")
     if not examples:
         return
-    shutil.copy(CORPUS / "base.mp4", tmp_path / "clip.mp4")
+    (tmp_path / "clips").mkdir()
+    for copy in ("clip.mp4", "clips/clip.mp4"):
+        shutil.copy(CORPUS / "base.mp4", tmp_path / copy)
     monkeypatch.chdir(tmp_path)
     for example in examples:
         code = compile(example, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

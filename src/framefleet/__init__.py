@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from framefleet._version import __version__
 
 if TYPE_CHECKING:
+    from framefleet.caption.job import caption
     from framefleet.decode.decoder import DecodedFrames
     from framefleet.decode.session import decode
     from framefleet.media.info import StreamInfo
     from framefleet.media.probe import probe
+    from framefleet.search.searcher import search
     from framefleet.store.export import export
     from framefleet.store.sink import open_store
     from framefleet.store.where import Where
@@ -23,6 +25,7 @@ _LAZY = {
     "DecodedFrames": "framefleet.decode.decoder",
     "StreamInfo": "framefleet.media.info",
     "Where": "framefleet.store.where",
+    "caption": "",
     "decode": "",
     "export": "framefleet.store.export",
     "open_store": "framefleet.store.sink",
@@ -36,6 +39,7 @@ __all__ = [
     "StreamInfo",
     "Where",
     "__version__",
+    "caption",
     "decode",
     "errors",
     "export",

@@ -13,10 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import glob
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +35,7 @@ from framefleet.caption.progress import Summary
 from framefleet.caption.reader import ClipReader
 from framefleet.caption.settings import CaptionSettings, overlay
 from framefleet.caption.step import Patience, utc_now
+from framefleet.config import resolve
 from framefleet.decode.backends import BACKENDS
 from framefleet.decode.choose import NVDEC, nvdec_is_here
 from framefleet.decode.options import DecodeOptions
@@ -59,6 +63,32 @@ class CaptionJob(msgspec.Struct, frozen=True, kw_only=False):
     output: str
     """Path of the store; its suffix names the kind."""
     settings: CaptionSettings = CaptionSettings()
+
+
+def caption(
+    inputs: str | os.PathLike[str] | Sequence[str],
+    output: str | os.PathLike[str],
+    *,
+    on_progress: OnProgress | None = None,
+    on_commit: OnCommit | None = None,
+    **settings: Any,
+) -> Summary:
+    """Caption every clip of the inputs into the store `output`; called again it does only what is left.
+
+        framefleet.caption("clips/", "captions.lance", prompt="av", frames={"num_frames": 8})
+
+    `settings` are the fields of CaptionSettings; what is not given comes from `FRAMEFLEET_CAPTION_*`, as on the command
+    line. Otherwise as `run_caption_job`. Where an event loop runs already (a notebook), the run gets its own thread.
+    """
+    given = [os.fspath(inputs)] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
+    job = CaptionJob(given, os.fspath(output), resolve(CaptionSettings, "caption", flags=settings).value)
+    run = partial(run_caption_job, job, on_progress=on_progress, on_commit=on_commit)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run()
+    with ThreadPoolExecutor(1, thread_name_prefix="caption") as thread:
+        return thread.submit(run).result()
 
 
 def run_caption_job(

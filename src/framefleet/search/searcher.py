@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -14,7 +16,7 @@ from framefleet.search.semantic import search_semantic
 from framefleet.search.text import search_text, tail_dataset
 from framefleet.search.vectors import Embedder, OnProgress, open_vectors
 from framefleet.store.lance import LanceStore
-from framefleet.store.sink import Sink
+from framefleet.store.sink import Sink, open_store
 from framefleet.store.where import Where
 
 SearchMode = Literal["text", "semantic", "hybrid"]
@@ -89,7 +91,7 @@ class Searcher:
 
 
 def search(
-    store: Sink,
+    store: Sink | str | os.PathLike[str],
     query: str,
     *,
     mode: SearchMode = "text",
@@ -98,7 +100,8 @@ def search(
     embedder: Embedder | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Hit]:
-    """One search. See Searcher, which is quicker for several."""
-    return Searcher(store, embedder=embedder, on_progress=on_progress).search(
-        query, mode=mode, limit=limit, where=where
-    )
+    """One search of a store, open or at a path. See Searcher, which is quicker for several."""
+    with open_store(store) if isinstance(store, (str, os.PathLike)) else nullcontext(store) as opened:
+        return Searcher(opened, embedder=embedder, on_progress=on_progress).search(
+            query, mode=mode, limit=limit, where=where
+        )
