@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+from contextlib import suppress
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +14,7 @@ from corpus_truth import read_barcode
 from odd_clips import with_edits
 
 import framefleet
+from framefleet.errors import SourceTooLarge
 from framefleet.media.edit_list import read_edits
 from framefleet.units import NS_PER_S, Span
 
@@ -89,4 +92,13 @@ def test_lists_are_read_whatever_the_boxes_are_like(tmp_path, plain):
     for _ in range(300):
         torn = bytearray(content)
         torn[int(rng.integers(moov - 4, len(content)))] = int(rng.integers(256))
-        read_edits(io.BytesIO(torn[: int(rng.integers(moov, len(torn)))]), 1)
+        with suppress(SourceTooLarge):
+            read_edits(io.BytesIO(torn[: int(rng.integers(moov, len(torn)))]), 1)
+
+
+def test_lists_without_end_are_refused(tmp_path, plain):
+    content = bytearray(with_edits(tmp_path / "edited.mp4", plain, [(0.5, 3, 1)]).read_bytes())
+    at = content.rfind(b"elst") + 8  # the first one is in a free box
+    content[at : at + 4] = struct.pack(">I", 1 << 31)
+    with pytest.raises(SourceTooLarge, match="too many parts"):
+        framefleet.decode(bytes(content))

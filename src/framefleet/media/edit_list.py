@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from framefleet.errors import SourceTooLarge
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits
 from framefleet.media.opening import open_container, open_file
@@ -21,6 +22,7 @@ from framefleet.media.packets import NO_PTS, PacketTable, read_packets
 from framefleet.media.source import VideoSource
 
 _MAX_INDEX_BYTES = 1 << 28
+_MAX_PARTS = 10_000
 _EMPTY = -1
 _Times = Mapping[int, tuple[int, int]]
 
@@ -89,7 +91,7 @@ def _part_of(edits: tuple[Edit, ...], at: int, ticks: int, time_base: Fraction, 
 
 
 def read_edits(file: BinaryIO, track_id: int) -> tuple[Edit, ...]:
-    """The edit list of a track; empty where there is none, or the boxes make no sense."""
+    """The edit list of a track; empty where there is none, or the boxes make no sense. Raises SourceTooLarge."""
     try:
         moov = _moov(file)
         timescale = next(_timescale(body) for kind, body in _boxes(moov) if kind == b"mvhd")
@@ -133,9 +135,12 @@ def _track_id(tkhd: bytes) -> int:
 
 
 def _edits(elst: bytes, timescale: int) -> Iterator[Edit]:
-    layout = ">qqhH" if elst[:1] == b"\1" else ">iihH"
+    layout = ">QqhH" if elst[:1] == b"\1" else ">IihH"
+    (num_parts,) = struct.unpack_from(">I", elst, 4)
+    if num_parts > _MAX_PARTS:
+        raise SourceTooLarge("an edit list of too many parts", given=str(num_parts), allowed=str(_MAX_PARTS))
     start_s = Fraction(0)
-    for number in range(struct.unpack_from(">I", elst, 4)[0]):
+    for number in range(num_parts):
         duration, media_start, whole, part = struct.unpack_from(layout, elst, 8 + number * struct.calcsize(layout))
         yield Edit(start_s, Fraction(duration, timescale), media_start, whole + part / 65536)
         start_s += Fraction(duration, timescale)
