@@ -240,7 +240,7 @@ def machine() -> dict[str, Any]:
 def headline(results: dict[str, dict[str, Any]]) -> dict[str, float]:
     """The least favourable case of each kind, and the memory of one worker of ours."""
     found = {}
-    for kind in ("sparse", "dense"):
+    for kind in ("sparse", "dense", "other"):
         gains = [r["x_best_peer"] for r in results.values() if r["kind"] == kind and "x_best_peer" in r]
         if gains:
             found[f"x_best_peer_{kind}"] = min(gains)
