@@ -22,6 +22,8 @@ def exif_orientation(jpeg: bytes) -> int:
 
 def _of_tiff(tiff: bytes) -> int:
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
+    if order is None:
+        return 1
     try:
         (first,) = struct.unpack_from(f"{order}I", tiff, 4)
         (count,) = struct.unpack_from(f"{order}H", tiff, first)
