@@ -2,8 +2,8 @@
 
     python benchmarks/card/keep.py all.tar.gz [--to benchmarks]
 
-benchmarks/NAME/raw/COMMIT/PART gets them; `tests`, `clips`, `decode` and `deepstream` are nvdec's. Trials of `decode`
-that are there already stay. Refuses, and writes nothing, when a path of the machine is left in some file.
+benchmarks/NAME/raw/COMMIT/PART gets them; `tests`, `opens`, `clips`, `decode` and `deepstream` are nvdec's. Trials of
+`decode` that are there already stay. Refuses, and writes nothing, when a path of the machine is left in some file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tarfile
 from pathlib import Path, PurePosixPath
 
-BENCHMARK = dict.fromkeys(("tests", "clips", "decode", "deepstream"), "nvdec")
+BENCHMARK = dict.fromkeys(("tests", "opens", "clips", "decode", "deepstream"), "nvdec") | {"serve_mps": "serve_e2e"}
 """Of a part, where it has not its name."""
 TEXT = {".json", ".jsonl", ".txt", ".md", ".html", ".svg"}
 TRIALS = "trials.json"

@@ -3,15 +3,16 @@
 #
 #   SITE/code/benchmarks/card/run.sh OUT [PART=SECONDS ...]
 #
-#   one GPU    tests=290 clips=60 decode=200 deepstream=60     (what is run when no part is named)
-#   two GPUs   serve_e2e=570, multi_gpu=570, diagnose=400: a call each
+#   one GPU    tests=120 clips=60 decode=320 deepstream=60     (what is run when no part is named), opens=300;
+#              serve_e2e=570 and serve_mps=570, without MPS and with it; diagnose=400: a call each
+#   two GPUs   serve_e2e=570 (MPS on the second), multi_gpu=570
 #
 # OUT/all.tar.gz is written anew after each part: logs, raw results, parts.jsonl with exit statuses (124: out of time).
 # Results stay in SITE/results, so that the next call goes on with them: `decode` runs what its plan still lacks.
 # LIMIT_S (580) is the whole call's. NAME_ARGS adds arguments to a part: DECODE_ARGS="--seconds 5".
 set -uo pipefail
 out=${1:?usage: run.sh OUT [PART=SECONDS ...]}; shift
-[ $# -gt 0 ] || set -- tests=290 clips=60 decode=200 deepstream=60
+[ $# -gt 0 ] || set -- tests=120 clips=60 decode=320 deepstream=60
 mkdir -p "$out"; out=$(cd "$out" && pwd)
 cd "$(dirname "$0")/../.." || exit 2
 site=${SITE:-$(dirname "$PWD")}; results=$site/results; clips=$site/clips; model=$site/model_8b
@@ -27,18 +28,20 @@ echo "$COMMIT" > "$results/COMMIT"
 command_of() { # PART SECONDS: what Python is to run
   local to=$results/$1
   case $1 in
-    tests) command=(-m pytest -p no:cacheprovider -m gpu -rA -q -k "not deepstream"
+    tests) command=(-m pytest -p no:cacheprovider -m gpu -rA -q -k "not deepstream and not two_thousand"
       tests/gpu tests/decode/gpu tests/contract/test_decode_backend.py) ;;
+    opens) command=(-m pytest -p no:cacheprovider -m gpu -rA -q -k two_thousand tests/gpu) ;;
     clips) command=(benchmarks/nvdec/make_clips.py "$clips") ;;
     decode) command=(benchmarks/nvdec/bench.py --clips "$clips" --out "$to" --budget-s $(($2 - 15))) ;;
     deepstream) command=(benchmarks/nvdec/deepstream_check.py --clips "$clips" --out "$to" --corpus tests/corpus/files
       --only odd,equal,hang --budget-s $(($2 - 10))) ;;
-    serve_e2e) command=(benchmarks/serve_e2e/run.py "$to" --model "$model" --clips "$clips" --limit-s $(($2 - 10))
-      --gpus all --mps off,on --trial-s 23 --in-flight 22) ;;
+    serve_e2e | serve_mps) command=(benchmarks/serve_e2e/run.py "$to" --model "$model" --clips "$clips"
+      --limit-s $(($2 - 10)) --gpus all --mps "$([ "$1" = serve_mps ] && echo on || echo off,on)" --trial-s 23
+      --in-flight 28 --kv-gib 17) ;;
     multi_gpu) command=(benchmarks/multi_gpu/run.py "$to" --model "$model" --clips "$clips" --limit-s $(($2 - 10))
       --gpus all --trial-s 19 --in-flight 18) ;;
     diagnose) command=(benchmarks/diagnose/servers.py "$to" --model "$model" --clips "$clips" --limit-s $(($2 - 10))) ;;
-    *) echo "no part $1; there are: tests clips decode deepstream serve_e2e multi_gpu diagnose" >&2; return 1 ;;
+    *) echo "no part $1; there are: tests opens clips decode deepstream serve_e2e serve_mps multi_gpu diagnose" >&2; return 1 ;;
   esac
   local more=${1^^}_ARGS words
   read -ra words <<< "${!more:-}"

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from peers import PEERS
+from peers import PEERS, torchcodec_cpu
 
 NUM_FRAMES = 16
 SIZE = (1024, 576)
@@ -172,6 +172,7 @@ LADDER_GIB = (0.25, 0.5, 1, 2, 4)
 ARMS = {
     "opencv_16p": Arm("processes", opencv, CORES),
     "pyav_16p": Arm("processes", pyav_ours, CORES),
+    "torchcodec_16p": Arm("processes", torchcodec_cpu, CORES),
     **{f"pynv_simple_{n}": Arm("threads", pynv_simple, n) for n in (2, 4, 8, 16)},
     **{name: Arm("threads", open_, count) for name, (open_, count) in PEERS.items()},
     "ours_nvdec_7": Arm("threads", ours(lanes=7), IN_FLIGHT),

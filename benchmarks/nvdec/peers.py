@@ -131,6 +131,19 @@ def torchcodec_cuda(count: int) -> Callable[[], Worker]:
     return lambda: clip
 
 
+def torchcodec_cpu(count: int) -> Callable[[], Worker]:
+    """TorchCodec on the CPU with one thread, one decoder per clip, whole size."""
+    del count
+    with_libraries()
+    from torchcodec.decoders import VideoDecoder
+
+    def clip(path: str) -> int:
+        decoder = VideoDecoder(path, dimension_order="NHWC", seek_mode="exact", num_ffmpeg_threads=1)
+        return len(decoder.get_frames_at(rows_of(len(decoder))).data)
+
+    return lambda: clip
+
+
 PEERS: dict[str, tuple[Callable[[int], Callable[[], Worker]], int]] = {
     **{f"deepstream_pool_{count}": (deepstream_pool, count) for count in (1, 8, 16)},
     **{f"deepstream_ours_{count}": (deepstream_ours, count) for count in (8, 16)},

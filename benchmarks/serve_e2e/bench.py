@@ -119,7 +119,7 @@ def lanes_of(asked: argparse.Namespace, scratch: Path) -> list[Lane]:
         part = slice(len(cores) * i // len(gpus), len(cores) * (i + 1) // len(gpus))
         share = tuple(cores if asked.cores == "shared" else cores[part])
         is_on = switches[min(i, len(switches) - 1)] == "on"
-        folder = scratch / (f"gpu{gpu}" if gpu else f"cpu{i}")
+        folder = scratch / ((f"gpu{gpu}" if gpu else f"cpu{i}") + "-mps" * bool(mps and is_on))
         lanes.append(Lane(folder.name, gpu, share, folder, mps if is_on else None))
     return lanes
 
@@ -133,9 +133,14 @@ def gpus_of(asked: argparse.Namespace) -> list[str | None]:
     return list(asked.gpus.split(","))
 
 
+def clip_folder(asked: argparse.Namespace, scratch: Path) -> Path:
+    """Where the clips are."""
+    return asked.clips or scratch / "clips"
+
+
 def footage_of(asked: argparse.Namespace, workload: Workload, scratch: Path) -> Clips:
     policy: DecodeOptions = msgspec.structs.replace(frame_policy_for(workload.model), **workload.frames)
-    folder = asked.clips or scratch / "clips"
+    folder = clip_folder(asked, scratch)
     folder.mkdir(parents=True, exist_ok=True)
     made = make_footage(folder, policy, is_quick=bool(asked.cpu))
     return {name: load_clips([str(path) for path in paths], "url") for name, paths in made.items()}

@@ -188,7 +188,8 @@ def write(to: Path, parts: Sequence[str], result: dict[str, Any]) -> None:
 def main() -> int:
     asked = arguments(__doc__)
     folders = asked.folders
-    facts = json.loads((folders[-1] / "facts.json").read_text())
+    every = [json.loads((folder / "facts.json").read_text()) for folder in folders]
+    facts = every[0] | {"lanes": {lane: about for one in every for lane, about in one["lanes"].items()}}
     lanes = {
         lane: {arm: summary(trials) for arm, trials in by_arm(all_trials).items()}
         for lane, all_trials in trials_in(folders).items()

@@ -5,6 +5,7 @@
 
 Each GPU is a lane with its share of the cores; lanes are measured at the same time. Ends by itself within --limit-s.
 OUT gets the trials of each lane (JSON lines), facts.json and the servers' logs; `report.py OUT...` makes the report.
+--diagnose-s keeps so many of the seconds for `framefleet diagnose` on the same servers (benchmarks/diagnose).
 """
 
 from __future__ import annotations
@@ -14,9 +15,22 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from arms import ServedArm
-from bench import MOST_ERRORS, STOP_S, Bench, arms_of, line_of, parser, run_within, slots_of, stand, versions
+from bench import (
+    MOST_ERRORS,
+    STOP_S,
+    Bench,
+    arms_of,
+    clip_folder,
+    line_of,
+    parser,
+    run_within,
+    slots_of,
+    stand,
+    versions,
+)
 from lane import PROMPT, Clock, Lane, gauges_of_lanes, load_of, run_trial
 
 from framefleet.bench import experiment as exp
@@ -47,7 +61,7 @@ async def measure(bench: Bench, lane: Lane, arms: Sequence[ServedArm]) -> None:
     failed: set[str] = set()
     with TrialLog(bench.asked.out / lane.name, experiment) as log:
         for slot in slots_of(experiment):
-            if bench.clock.left_s < bench.asked.trial_s + STOP_S:
+            if bench.clock.left_s < bench.asked.trial_s + STOP_S + bench.asked.diagnose_s:
                 return
             if slot.arm in failed:
                 continue
@@ -76,7 +90,25 @@ async def act(asked: argparse.Namespace, lanes: list[Lane], clock: Clock) -> Non
     standing = await stand(asked, lanes, arms_of(asked), clock)
     runs = [(lane, standing.good[lane.name]) for lane in lanes if len(standing.good[lane.name]) > 1]
     await asyncio.gather(*(measure(standing.bench, lane, good) for lane, good in runs))
+    if asked.diagnose_s:
+        await diagnose(asked, lanes[0], clock)
+
+
+async def diagnose(asked: argparse.Namespace, lane: Lane, clock: Clock) -> None:
+    """What limits vLLM with OpenCV, and ours, on the first lane."""
+    sys.path.append(str(Path(__file__).parents[1] / "diagnose"))
+    from served import ARMS, LOAD, diagnose_each
+
+    clips = sorted(map(str, clip_folder(asked, lane.folder.parent).glob("as_is/*.mp4")))
+    its_own = {**vars(asked), "out": asked.out / "diagnose", "arms": ARMS, "load_s": asked.diagnose_s, **LOAD}
+    await diagnose_each(argparse.Namespace(**its_own), lane, clips, clock)
+
+
+def main() -> int:
+    asked = parser(__doc__)
+    asked.add_argument("--diagnose-s", type=float, default=0, help="kept for diagnosing, both arms together")
+    return run_within(asked.parse_args(), act)
 
 
 if __name__ == "__main__":
-    sys.exit(run_within(parser(__doc__).parse_args(), act))
+    sys.exit(main())

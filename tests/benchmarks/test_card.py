@@ -131,7 +131,7 @@ def test_a_part_without_time_is_not_begun(call, tmp_path):
 def test_an_unknown_part_is_told(call):
     done = call("clip=30")
     assert done.returncode == 2
-    assert "no part clip; there are: tests clips" in done.stderr
+    assert "no part clip; there are: tests opens clips" in done.stderr
 
 
 def test_what_was_packed_is_checked_before_it_is_unpacked(tmp_path):

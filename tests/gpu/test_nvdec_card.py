@@ -48,6 +48,22 @@ def card():
 
 
 @pytest.fixture(scope="module")
+def own(card):
+    """MiB that this process has on the card; of all where the driver does not tell (it may be in another namespace)."""
+    import pynvml
+    import torch
+
+    torch.zeros(1, device="cuda")
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+
+    def by_process():
+        return {one.pid: one.usedGpuMemory for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+
+    is_told = bool(by_process().get(os.getpid()))
+    return (lambda: by_process()[os.getpid()] // MIB) if is_told else card
+
+
+@pytest.fixture(scope="module")
 def backend():
     made = backend_of()
     yield made
@@ -128,7 +144,7 @@ def test_frames_can_stay_on_the_card(corpus, backend):
 
 
 @pytest.mark.timeout(400)
-def test_two_thousand_opens_leak_nothing(corpus, card):
+def test_two_thousand_opens_leak_nothing(corpus, own):
     """Every clip on a decoder of its own, closed behind it; two sizes and two codecs in turn."""
     backend = backend_of(lanes=7)
     works = [planned(corpus / name) for name in ("same_coded_1280x532.mp4", "hevc_open_gop.mp4", "base.mp4")]
@@ -141,7 +157,7 @@ def test_two_thousand_opens_leak_nothing(corpus, card):
             list(threads.map(lambda n: backend.decode(*works[n % len(works)]), range(200 * part, 200 * (part + 1))))
             backend.close()
             gc.collect()
-            seen.append((card(), sum(1 for _ in Path("/proc/self/fd").iterdir()), threading.active_count()))
+            seen.append((own(), sum(1 for _ in Path("/proc/self/fd").iterdir()), threading.active_count()))
     print("MiB, descriptors, threads after each 200 opens:", seen)  # noqa: T201 - for the log that is kept
     assert seen[-1][0] - seen[1][0] <= 32
     assert seen[-1][1] - seen[1][1] <= 4
