@@ -20,7 +20,7 @@ ARMS = "vllm_opencv,ours"
 LOAD = {"in_flight": 12, "max_tokens": 64}
 NUM_CLIPS = 4
 """Of the copies; no two requests are alike all the same."""
-BESIDE_LOAD_S, LONGER = 25, 1.5
+BESIDE_LOAD_S, LONGER = 25, 1.3
 """Preparing clips; and by how much longer loads take than asked, for their last requests."""
 LEAST_S = 20
 
