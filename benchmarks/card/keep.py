@@ -15,7 +15,9 @@ import sys
 import tarfile
 from pathlib import Path, PurePosixPath
 
-BENCHMARK = dict.fromkeys(("tests", "opens", "clips", "decode", "deepstream"), "nvdec") | {"serve_mps": "serve_e2e"}
+BENCHMARK = dict.fromkeys(("tests", "opens", "clips", "decode", "decode_once", "deepstream"), "nvdec") | {
+    "serve_mps": "serve_e2e"
+}
 """Of a part, where it has not its name."""
 TEXT = {".json", ".jsonl", ".txt", ".md", ".html", ".svg"}
 TRIALS = "trials.json"

@@ -28,7 +28,7 @@ fetch() { # FOLDER PACKAGES...: unpacked, for the other machine
   uv pip install --quiet --target "$work/$folder" --python-version 3.12 --python-platform x86_64-manylinux_2_39 \
     --only-binary :all: "$@"
   # Kernels for CUDA 12 and what they need; whatever wheels put beside their packages.
-  rm -rf "$work/$folder"/{samples,external,benchmarks,bin,example.py,.lock,pynvvideocodec.,PyNvVideoCodec/*_121.*.so}
+  rm -rf "$work/$folder"/{samples,external,benchmarks,bin,example.py,.lock,PyNvVideoCodec/*_121.*.so}
   local library name
   for library in "$work/$folder"/PyNvVideoCodec/lib*.so.*.*.*; do # each is there three times
     [ -e "$library" ] || continue

@@ -32,16 +32,17 @@ command_of() { # PART SECONDS: what Python is to run
       tests/gpu tests/decode/gpu tests/contract/test_decode_backend.py) ;;
     opens) command=(-m pytest -p no:cacheprovider -m gpu -rA -q -k two_thousand tests/gpu) ;;
     clips) command=(benchmarks/nvdec/make_clips.py "$clips") ;;
-    decode) command=(benchmarks/nvdec/bench.py --clips "$clips" --out "$to" --budget-s $(($2 - 15))) ;;
+    decode | decode_once) command=(benchmarks/nvdec/bench.py --clips "$clips" --out "$to" --budget-s $(($2 - 15))
+      --plan "$([ "$1" = decode ] && echo all || echo once)") ;;
     deepstream) command=(benchmarks/nvdec/deepstream_check.py --clips "$clips" --out "$to" --corpus tests/corpus/files
       --only odd,equal,hang --budget-s $(($2 - 10))) ;;
     serve_e2e | serve_mps) command=(benchmarks/serve_e2e/run.py "$to" --model "$model" --clips "$clips"
-      --limit-s $(($2 - 10)) --gpus all --mps "$([ "$1" = serve_mps ] && echo on || echo off,on)" --trial-s 23
+      --limit-s $(($2 - 10)) --gpus all --mps "$([ "$1" = serve_mps ] && echo on || echo off,on)" --trial-s 21
       --in-flight 28 --kv-gib 17) ;;
     multi_gpu) command=(benchmarks/multi_gpu/run.py "$to" --model "$model" --clips "$clips" --limit-s $(($2 - 10))
-      --gpus all --trial-s 19 --in-flight 18) ;;
+      --gpus all --trial-s 19 --in-flight 22 --kv-gib 17) ;;
     diagnose) command=(benchmarks/diagnose/servers.py "$to" --model "$model" --clips "$clips" --limit-s $(($2 - 10))) ;;
-    *) echo "no part $1; there are: tests opens clips decode deepstream serve_e2e serve_mps multi_gpu diagnose" >&2; return 1 ;;
+    *) echo "no part $1; there are: tests opens clips decode decode_once deepstream serve_e2e serve_mps multi_gpu diagnose" >&2; return 1 ;;
   esac
   local more=${1^^}_ARGS words
   read -ra words <<< "${!more:-}"
@@ -49,7 +50,7 @@ command_of() { # PART SECONDS: what Python is to run
 }
 
 keep() { # all of it, however this ends
-  tar -czf "$site/all.tar.gz" -C "$results" . && mv "$site/all.tar.gz" "$out/all.tar.gz"
+  tar -czf "$site/all.$$.tar.gz" -C "$results" . && mv "$site/all.$$.tar.gz" "$out/all.tar.gz"
 }
 
 [ -n "${BENCH_FAKE_NVDEC:-}" ] || export FRAMEFLEET_REQUIRE_GPU=1

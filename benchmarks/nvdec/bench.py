@@ -3,7 +3,7 @@
     python benchmarks/nvdec/bench.py --clips DIR --out DIR [--seconds 3] [--budget-s 480] [--only workload:arm,...]
 
 Before a workload is timed, its frames from our reader are compared with PyAV's (rows equal, mean difference < 2
-levels); one that fails is not timed. The arms of `PLAN` run in turn (A B .. B A), each trial in a process of its own,
+levels); one that fails is not timed. The arms of `PLANS` run in turn (A B .. B A), each trial in a process of its own,
 and every trial is written as it ends. GPU memory, NVDEC utilisation and the machine's CPU time are sampled meanwhile.
 
 OUT/trials.json of the same machine, versions, commit, clips and settings is gone on with, so that several short calls
@@ -32,31 +32,27 @@ COMPARED = [
     # (workload, arms): there and back, so that a drift of the machine falls on all of them
     ("h264_1080p_20s", ["ours_nvdec", "ours_both", "torchcodec_cuda_8", "pynv_simple_8"]),
     ("h264_1080p_ip_10s", ["ours_both", "ours_nvdec", "torchcodec_cuda_8", "pynv_simple_8"]),
-    ("hevc_1080p_10s", ["ours_nvdec", "ours_both", "torchcodec_cuda_8", "deepstream_pool_8"]),
     ("h264_720p_5min", ["ours_nvdec", "ours_both", "pynv_simple_16", "torchcodec_cuda_8"]),
+    ("hevc_1080p_10s", ["ours_nvdec", "ours_both", "torchcodec_cuda_8", "deepstream_pool_8"]),
     ("hevc_4k_10s", ["ours_nvdec", "ours_both", "pynv_simple_16", "torchcodec_cuda_8"]),
 ]
 ONCE = [
     ("h264_1080p_20s", [f"ours_budget_{g}" for g in LADDER_GIB]),
     ("h264_720p_5min", ["opencv_16p"]),
     ("av1_1080p_10s", ["ours_both", "pyav_16p", "opencv_16p", "torchcodec_16p"]),
-    ("h264_1080p_20s", ["opencv_16p", "torchcodec_16p", "pynv_simple_2", "pynv_simple_4", "pynv_simple_16"]),
+    ("h264_1080p_20s", ["opencv_16p", "torchcodec_16p", "pynv_simple_16", "pynv_simple_2", "pynv_simple_4"]),
+    ("h264_1080p_ip_10s", ["opencv_16p", "torchcodec_16p", "pynv_simple_16"]),
+    ("hevc_1080p_10s", ["opencv_16p", "pynv_simple_16", "torchcodec_16p"]),
     ("hevc_4k_10s", ["opencv_16p", "deepstream_pool_8"]),
-    ("hevc_1080p_10s", ["pynv_simple_16", "opencv_16p", "torchcodec_16p"]),
-    ("h264_1080p_ip_10s", ["opencv_16p", "torchcodec_16p", "pynv_simple_16", "deepstream_pool_8"]),
     ("h264_720p_5min", ["torchcodec_16p", "deepstream_pool_8"]),
+    ("h264_1080p_ip_10s", ["deepstream_pool_8"]),
     ("h264_1080p_20s", ["pyav_16p", "deepstream_ours_8", "deepstream_pool_8", "ours_full_size", "ours_nvdec_7"]),
     ("hevc_1080p_10s", ["deepstream_ours_8", "ours_nvdec_14"]),
     ("hevc_4k_10s", ["deepstream_ours_8"]),
 ]
-FIRST = len(COMPARED) - 2
-PLAN = [
-    *((workload, [*arms, *arms[::-1]]) for workload, arms in COMPARED[:FIRST]),
-    *ONCE[:2],
-    *((workload, [*arms, *arms[::-1]]) for workload, arms in COMPARED[FIRST:]),
-    *ONCE[2:],
-]
-"""What matters most comes first, since the time may run out; the ladder and the 5 minute clips among it."""
+PLANS = {"compared": [(workload, [*arms, *arms[::-1]]) for workload, arms in COMPARED], "once": ONCE}
+PLANS["all"] = [*PLANS["compared"], *ONCE]
+"""What matters most comes first, since the time may run out."""
 GPU = int(os.environ.get("CUDA_VISIBLE_DEVICES") or 0)
 """The one whose memory and NVDEC are watched."""
 WARM_S = 30
@@ -151,8 +147,15 @@ def run_arm(name: str, path: str, seconds: float, *, is_slow: bool) -> dict:
     return facts | (LAST[0].facts() if LAST else {})
 
 
+def cpu_seconds() -> float:
+    """Spent by the cores that this process may use, whoever spent them."""
+    lines = (line.split() for line in Path("/proc/stat").read_text().splitlines())
+    mine = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    return sum(sum(map(int, fields[1:4])) for fields in lines if fields[0] in mine) / os.sysconf("SC_CLK_TCK")
+
+
 class CardWatch:
-    """Peak memory and NVDEC utilisation of the card, and the machine's CPU seconds, sampled every 50 ms."""
+    """Peak memory and NVDEC utilisation of the card, and CPU seconds, sampled every 50 ms."""
 
     def __enter__(self) -> CardWatch:
         try:
@@ -174,8 +177,7 @@ class CardWatch:
 
     def _sample(self) -> None:
         while not self.stop.wait(0.05):
-            fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-            self.cpu.append((time.monotonic(), sum(map(int, fields[:3])) / os.sysconf("SC_CLK_TCK")))
+            self.cpu.append((time.monotonic(), cpu_seconds()))
             if self.nvml:
                 self.peak = max(self.peak, self._used())
                 busy = self.nvml.nvmlDeviceGetDecoderUtilization(self.card)[0]
@@ -186,7 +188,7 @@ class CardWatch:
         self.thread.join()
 
     def facts(self, window: tuple[float, float]) -> dict:
-        """Of the window; memory of the whole trial. CPU is the whole machine's, this script's own included."""
+        """Of the window; memory of the whole trial. CPU is that of all cores it may use, its own included."""
         cpu = [one for one in self.cpu if window[0] <= one[0] <= window[1]] or self.cpu[-2:]
         busy = [one[1] for one in self.decoder if window[0] <= one[0] <= window[1]]
         return {
@@ -286,7 +288,7 @@ def machine() -> dict:
     names = ("PyNvVideoCodec", "torch", "triton", "av", "torchcodec", "nvidia-deepstream-videodecode-cu13")
     return {
         "card": asked("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),
         "versions": {name: version_of(name) for name in names} | {"python": sys.version.split()[0]},
         "commit": os.environ.get("COMMIT", ""),
     }
@@ -294,7 +296,7 @@ def machine() -> dict:
 
 def begun(out: Path, paths: dict[str, str], seconds: float) -> dict:
     """The run in `out`, or a new one. Only like trials stand beside each other."""
-    sizes = {name: Path(paths[name]).stat().st_size for name, _ in PLAN if name in paths}
+    sizes = {name: Path(paths[name]).stat().st_size for name, _ in PLANS["all"] if name in paths}
     key = {"machine": machine(), "settings": {"seconds": seconds, "in_flight": IN_FLIGHT, "clip_bytes": sizes}}
     kept = out / "trials.json"
     if not kept.exists():
@@ -323,7 +325,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--budget-s", type=float, default=480)
-    parser.add_argument("--only", default="", help="workload:arm,... in this order, in place of PLAN")
+    parser.add_argument("--only", default="", help="workload:arm,... in this order, in place of a plan")
+    parser.add_argument("--plan", choices=sorted(PLANS), default="all")
     parser.add_argument("--no-check", action="store_true", help="the outputs were compared before, on these clips")
     parser.add_argument("--one")
     parser.add_argument("--slow", action="store_true")
@@ -352,7 +355,7 @@ def main() -> None:
         return asked.no_check or all(facts["check"][name]["equal"] for name in names)
 
     named = [tuple(one.split(":")) for one in asked.only.split(",") if one]
-    plan = named or still_to_run([(w, a) for w, arms in PLAN for a in arms], facts["trials"])
+    plan = named or still_to_run([(w, a) for w, arms in PLANS[asked.plan] for a in arms], facts["trials"])
     facts["not_run"] = []
     for workload, arm in plan:
         if workload not in paths:

@@ -256,6 +256,11 @@ async def stand(asked: argparse.Namespace, lanes: list[Lane], arms: Sequence[Ser
     return Standing(bench, lanes, {lane.name: good for lane, (good, _) in zip(lanes, gates, strict=True)})
 
 
+def end_servers(lanes: Sequence[Lane]) -> None:
+    """Of these lanes, their services too."""
+    stop([server for lane in lanes for server in (*lane.servers.values(), *lane.services.values())])
+
+
 def run_within(asked: argparse.Namespace, act: Act) -> int:
     """Act on lanes, and end everything that was started, whatever happens, before the limit."""
     clock = Clock(asked.limit_s)
@@ -267,7 +272,7 @@ def run_within(asked: argparse.Namespace, act: Act) -> int:
         except TimeoutError:
             clock.say("the time is over")
         finally:
-            stop([server for lane in lanes for server in (*lane.servers.values(), *lane.services.values())])
+            end_servers(lanes)
             for mps in {lane.mps for lane in lanes if lane.mps}:
                 mps.stop()
             keep_logs(asked.out, Path(folder))

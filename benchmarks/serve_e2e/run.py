@@ -24,6 +24,7 @@ from bench import (
     Bench,
     arms_of,
     clip_folder,
+    end_servers,
     line_of,
     parser,
     run_within,
@@ -91,6 +92,7 @@ async def act(asked: argparse.Namespace, lanes: list[Lane], clock: Clock) -> Non
     runs = [(lane, standing.good[lane.name]) for lane in lanes if len(standing.good[lane.name]) > 1]
     await asyncio.gather(*(measure(standing.bench, lane, good) for lane, good in runs))
     if asked.diagnose_s:
+        await asyncio.to_thread(end_servers, lanes[1:])  # others may have their GPUs
         await diagnose(asked, lanes[0], clock)
 
 
