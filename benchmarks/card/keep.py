@@ -15,9 +15,8 @@ import sys
 import tarfile
 from pathlib import Path, PurePosixPath
 
-BENCHMARK = dict.fromkeys(("tests", "opens", "clips", "decode", "decode_once", "deepstream"), "nvdec") | {
-    "serve_mps": "serve_e2e"
-}
+NVDEC = ("tests", "opens", "clips", "decode", "decode_once", "deepstream")
+BENCHMARK = dict.fromkeys(NVDEC, "nvdec") | {"serve_mps": "serve_e2e"}
 """Of a part, where it has not its name."""
 TEXT = {".json", ".jsonl", ".txt", ".md", ".html", ".svg"}
 TRIALS = "trials.json"
