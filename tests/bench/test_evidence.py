@@ -120,6 +120,16 @@ def test_parts_of_a_trial_are_its_rate():
     assert batch_rates(trial("plain", 1, seconds=1)) == []
 
 
+def test_requests_in_step_are_no_bursts():
+    """Twelve in flight, all begin and end together: three waves of 4 s, and one of which a single answer came early."""
+    waves = [Measurement(clip="c", total_s=4 - n / 100, started_s=4.0 * wave) for wave in range(3) for n in range(12)]
+    seen = trial("plain", 1, seconds=12, client__in_flight=12)
+    seen = msgspec.structs.replace(seen, measurements=tuple(waves))
+    assert batch_rates(seen) == [pytest.approx(3.04, abs=0.01)] * 3
+    few = msgspec.structs.replace(seen, measurements=tuple(waves[:13]), wall_s=6)
+    assert batch_rates(few) == [pytest.approx(3.04, abs=0.01)]
+
+
 def test_a_queue_tells_how_busy_its_server_is():
     assert utilisation_of_queue(0) == 0
     assert utilisation_of_queue(8.1) == pytest.approx(0.9)

@@ -22,7 +22,7 @@ from framefleet.bench.clips import LoadClip, Send, load_clips
 from framefleet.bench.diagnose import Ablation, Evidence, NvdecAdvice, Verdict, diagnose, nvdec_advice
 from framefleet.bench.evidence import Observed, Setup, evidence_of
 from framefleet.bench.executor import TrialRunner
-from framefleet.bench.experiment import Arm, Experiment, Trial, Workload
+from framefleet.bench.experiment import WARM_UP, Arm, Experiment, Trial, Workload
 from framefleet.bench.load import LoadSettings
 from framefleet.bench.scheduler import Slot, block_order
 from framefleet.bench.site import Site
@@ -44,6 +44,9 @@ ALONE_BLOCK = 1_000_000
 ALONE_REQUESTS = 5
 SHARE_ALONE = 0.15
 """Of the time, at most, for one request at a time."""
+WARM_UP_TRIALS = 0.5
+"""Length of the load that is not judged, in trials: the first under load was slower than its twin by 15 to 25 % on an
+H200 (benchmarks/diagnose)."""
 OTHERS_CORES = 0.5
 VLLM_MEDIA_THREADS = 8
 """Clips that one API server of vLLM reads and decodes at a time (VLLM_MEDIA_LOADING_THREAD_COUNT)."""
@@ -141,7 +144,11 @@ async def _run_trials(
             runner.load = msgspec.structs.replace(load, num_requests=ALONE_REQUESTS + 1, duration_s=alone_s)
             log.append(await runner(arm, Slot(name, ALONE_BLOCK, position)))
     order = block_order(experiment, 0)
-    duration_s = settings.time_limit_s * (1 - SHARE_ALONE) / len(order)
+    duration_s = settings.time_limit_s * (1 - SHARE_ALONE) / (len(order) + WARM_UP_TRIALS)
+    if (WARM_UP, PLAIN, 0) not in done:
+        on_step(f"warming up: {settings.concurrency} in flight, {duration_s * WARM_UP_TRIALS:.0f} s")
+        runner.load = msgspec.structs.replace(load, num_requests=None, duration_s=duration_s * WARM_UP_TRIALS)
+        log.append(await runner(arms[PLAIN], Slot(PLAIN, WARM_UP, 0)))
     runner.load = msgspec.structs.replace(load, num_requests=None, duration_s=duration_s)
     for position, name in enumerate(order):
         if (0, name, position) not in done:
@@ -178,7 +185,8 @@ def observed_of(trials: Sequence[Trial]) -> tuple[Observed, dict[str, str]]:
     """Trials by what they are, and the ablations that say nothing, with the reason. Pure."""
     by_arm: dict[str, list[Trial]] = {}
     for trial in trials:
-        by_arm.setdefault(trial.arm, []).append(trial)
+        if trial.block != WARM_UP:
+            by_arm.setdefault(trial.arm, []).append(trial)
     plain = by_arm.get(PLAIN, [])
     invalid: dict[str, str] = {}
     found: dict[Ablation, tuple[Trial, ...]] = {}

@@ -10,7 +10,7 @@ from framefleet.bench.charts import Line, change, interval_bars, line_chart, sha
 from framefleet.bench.diagnose import SATURATED, Evidence, NvdecAdvice, Stage, Verdict
 from framefleet.bench.diagnosis import ALONE, PLAIN, Diagnosis
 from framefleet.bench.evidence import batch_rates
-from framefleet.bench.experiment import Trial
+from framefleet.bench.experiment import WARM_UP, Trial
 from framefleet.bench.report import Block, Report, Section, chart, facts, table, text
 from framefleet.bench.stats import Interval, mean_interval
 
@@ -39,6 +39,7 @@ ARMS = (PLAIN, "decoded_before", "one_token", "half_frames", "more_in_flight")
 
 def diagnosis_report(found: Diagnosis, trials: Sequence[Trial]) -> Report:
     """`trials`: of the diagnosis's log."""
+    trials = [trial for trial in trials if trial.block != WARM_UP]
     return Report(
         title=f"What limits {found.settings.endpoint}",
         verdict=sentence(found.verdict),
@@ -100,7 +101,9 @@ def trials_table(trials: Sequence[Trial]) -> Block:
 
 def _row(trial: Trial) -> list[str]:
     good = [one for one in trial.measurements if not one.error]
-    wall_s = max(trial.wall_s, 1e-9)
+    rates = batch_rates(trial)
+    rate = sum(rates) / len(rates) if rates else len(good) / max(trial.wall_s, 1e-9)
+    tokens = sum(one.output_tokens for one in good) / max(len(good), 1)
     errors: dict[str, int] = {}
     for one in trial.measurements:
         if one.error:
@@ -109,7 +112,7 @@ def _row(trial: Trial) -> list[str]:
     memory = trial.gauges.get("gpu/memory_bytes_peak")
     waiting = trial.gauges.get("decode/budget_waited")  # seconds per second: so many at a time
     return [
-        trial.arm, short(len(good) / wall_s), short(sum(one.output_tokens for one in good) / wall_s),
+        trial.arm, short(rate), short(rate * tokens),
         _quantiles(trial, "total"), _quantiles(trial, "ttft"),
         ", ".join(f"{count} {name}" for name, count in errors.items()) or "none",
         "" if used is None else f"{used:.0%}", "" if preempted is None else f"{preempted:.0f}",

@@ -33,6 +33,8 @@ from framefleet.bench.stats import Interval, compare_runs
 BATCHES = 3
 """Per trial, to know the spread of its rate."""
 LEAST_IN_BATCH = 5
+IN_FLIGHT = "client/in_flight"
+"""Gauge: requests in flight of a closed loop."""
 NVDEC_IN_USE = 0.05
 _LEAST_PART_S = 1e-6
 
@@ -83,8 +85,13 @@ def gains_of(observed: Observed, smallest_effect: float) -> dict[Ablation, Inter
 
 
 def batch_rates(trial: Trial, batches: int = BATCHES) -> list[float]:
-    """Requests/s of equal parts of a trial, in order; fewer parts where there are few answers: engines end several
-    requests at once, and parts that hold only a few such bursts would say anything."""
+    """Requests/s of parts of a trial, in order; fewer parts where there are few answers.
+
+    In a closed loop by Little's law: the requests in flight over the mean seconds of as many requests. Equally long
+    answers keep requests in step, wave after wave, and a count of ends in some stretch is then a wave more or less.
+    """
+    if in_flight := trial.gauges.get(IN_FLIGHT):
+        return _rates_of_closed_loop(trial, round(in_flight), batches)
     ends = sorted(one.started_s + one.total_s for one in trial.measurements if not one.error)
     count = min(batches, max(1, (len(ends) - 1) // LEAST_IN_BATCH))
     if len(ends) < 2 or trial.wall_s <= 0:
@@ -93,6 +100,14 @@ def batch_rates(trial: Trial, batches: int = BATCHES) -> list[float]:
         return [len(ends) / trial.wall_s]
     marks = [round(part * (len(ends) - 1) / count) for part in range(count + 1)]
     return [(b - a) / (ends[b] - ends[a]) for a, b in pairwise(marks) if ends[b] > ends[a]]
+
+
+def _rates_of_closed_loop(trial: Trial, in_flight: int, batches: int) -> list[float]:
+    good = sorted((one.started_s, one.total_s) for one in trial.measurements if not one.error)
+    count = min(batches, max(1, len(good) // max(in_flight, LEAST_IN_BATCH)))
+    marks = [round(part * len(good) / count) for part in range(count + 1)]
+    parts = [[total_s for _, total_s in good[a:b]] for a, b in pairwise(marks)]
+    return [in_flight * len(part) / sum(part) for part in parts if len(part) >= 2 and sum(part) > 0]
 
 
 def utilisation_of_queue(length: float) -> float:
@@ -106,8 +121,8 @@ class _View:
 
     def __init__(self, observed: Observed, setup: Setup, gains: Mapping[Ablation, Interval]) -> None:
         self._observed, self._setup, self._gains = observed, setup, gains
-        good = sum(1 for trial in observed.plain for one in trial.measurements if not one.error)
-        self.rate_per_s = good / max(sum(trial.wall_s for trial in observed.plain), 1e-9)
+        rates = [rate for trial in observed.plain for rate in batch_rates(trial)]
+        self.rate_per_s = _mean(rates) or 0.0
         used = self.gauge("gpu/nvdec") or 0.0
         self.decode_stage: Stage = "nvdec" if used >= NVDEC_IN_USE else "cpu_decode"
 

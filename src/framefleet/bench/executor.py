@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from framefleet.bench.clips import LoadClip
+from framefleet.bench.evidence import IN_FLIGHT
 from framefleet.bench.experiment import Arm, Measurement, Trial
 from framefleet.bench.exposition import Exposition
 from framefleet.bench.gauges import Series, Watch
@@ -125,6 +126,7 @@ def gauges_read(result: LoadResult, counted: Exposition, series: Series) -> dict
         "client/late_s": result.client.late_mean_s,
         "client/late_p95_s": result.client.late_p95_s,
         "client/is_bottleneck": float(result.client.is_bottleneck),
+        IN_FLIGHT: None if result.settings.rate_per_s else float(result.settings.concurrency),
         "engine/preemptions": counted.total("vllm:num_preemptions"),
         "cache/prefix_hits": _hit_rate(counted, "vllm:prefix_cache"),
         "cache/mm_hits": _hit_rate(counted, "vllm:mm_cache"),

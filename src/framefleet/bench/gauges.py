@@ -177,7 +177,10 @@ def role_of(command_line: Sequence[str]) -> Role | None:
 
 
 def listening_pid(url: str) -> int | None:
-    """The process of this machine that listens at a loopback URL; None for others, or one that may not be seen."""
+    """The process of this machine that listens at a loopback URL; None for others, or one that may not be seen.
+
+    Of vLLM's API servers, which share a port, and its engine the process that all of them come from.
+    """
     parts = urlsplit(url)
     if parts.hostname not in ("127.0.0.1", "localhost", "::1", "0.0.0.0"):  # noqa: S104 - compared, not bound
         return None
@@ -185,8 +188,18 @@ def listening_pid(url: str) -> int | None:
     with contextlib.suppress(psutil.AccessDenied):
         for connection in psutil.net_connections("tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr.port == (parts.port or 80):
-                return connection.pid  # type: ignore[no-any-return]
+                return _origin(connection.pid)
     return None
+
+
+def _origin(pid: int | None) -> int | None:
+    psutil = _psutil()
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        process = psutil.Process(pid) if pid else None
+        while process is not None and "VLLM::" in " ".join(process.cmdline()):
+            process = process.parent()
+        return process.pid if process is not None else pid
+    return pid
 
 
 def environment_of(pids: Iterable[int], variable: str) -> list[str]:
@@ -198,9 +211,13 @@ def environment_of(pids: Iterable[int], variable: str) -> list[str]:
     return list(dict.fromkeys(value for value in found if value))
 
 
-def usable_cores() -> float:
-    """Cores that this process may use: its affinity, and what its control group allows."""
-    cores = float(len(os.sched_getaffinity(0)))
+def usable_cores(pids: Iterable[int] = (0,)) -> float:
+    """Cores that these processes may use together (0: this one): their affinity, and what its control group allows."""
+    allowed: set[int] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            allowed |= os.sched_getaffinity(pid)
+    cores = float(len(allowed or os.sched_getaffinity(0)))
     with contextlib.suppress(OSError, ValueError):
         quota, period = _CGROUP_CPU.read_text().split()
         cores = min(cores, float(quota) / float(period))

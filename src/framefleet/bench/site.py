@@ -134,13 +134,14 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """API server processes of vLLM, one per engine where they cannot be told apart."""
     is_gpu: bool
     cores: float
+    """That the engines may use, where they can be seen."""
 
 
 def gauges_of(site: Site, gpus: Sequence[int] | None = None) -> Gauges:
     """The gauges that work here."""
     found: list[Gauge] = [EngineGauge(site)]
     unread = [f"no /metrics at {url}" for url in site.missing]
-    decode_workers, api_servers = 0, 0
+    decode_workers, api_servers, roots = 0, 0, {}
     try:
         roots = _roots(site, unread)
         processes = ProcessGauge(roots)
@@ -163,7 +164,7 @@ def gauges_of(site: Site, gpus: Sequence[int] | None = None) -> Gauges:
         decode_workers=decode_workers,
         api_servers=max(api_servers, len(site.engine_urls)),
         is_gpu=is_gpu,
-        cores=usable_cores(),
+        cores=usable_cores([pid for pid, role in roots.items() if role == "api_server"] or (0,)),
     )
 
 

@@ -179,7 +179,11 @@ class SiliconReader:
     def _cpu_is_better(self, clip: ScannedClip, plan: DecodePlan, options: DecodeOptions) -> bool:
         idle_worth = 1.0 if options.prefer == "latency" else IDLE_WORTH
         kinds = (self.gpu, self.cpu)
-        return first_done(kinds, clip.info.codec, _pixels(clip, plan), idle_worth=idle_worth) is self.cpu
+        chosen = first_done(kinds, clip.info.codec, _pixels(clip, plan), idle_worth=idle_worth)
+        for kind in kinds:
+            if kind is not chosen and kind.has_room:
+                kind.pass_over(clip.info.codec)
+        return chosen is self.cpu
 
     def _open(self, lanes: int) -> None:
         """Before the first clip: how many lanes there are is known only once a GPU was asked."""

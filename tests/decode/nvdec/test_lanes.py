@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from framefleet.decode.nvdec import lanes
 from framefleet.decode.nvdec.lanes import LaneKind, LanePool
 from framefleet.errors import BudgetTimeout, BudgetTooLarge, DecodeError
 from framefleet.units import GIB
@@ -144,6 +145,25 @@ def test_a_lane_is_handed_to_who_waits_for_its_bytes(decoders):
     assert budget.stats.peak_held_bytes <= budget.total_bytes
     pool.close()
     assert (decoders.open_now, budget.held_bytes, budget.num_waiting) == (0, 0, 0)
+
+
+def test_a_lane_goes_to_the_next_when_the_first_was_served_meanwhile(decoders, monkeypatch):
+    """Two lanes come free at once and both are meant for who waits first: the later one is not closed."""
+    made, overtaken = [], []
+    pool = LanePool(lambda kind: made.append(kind) or decoders(kind), MemoryBudget(HD.lane_bytes(), name="x"), 3)
+    offer = lanes._Waiter.offer
+
+    def offer_twice(self, lane):
+        if overtaken:
+            return offer(self, lane)
+        overtaken.append(offer(self, lane))  # the other lane
+        return offer(self, lane)
+
+    monkeypatch.setattr(lanes._Waiter, "offer", offer_twice)
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda _: use_for_a_moment(pool, HD), range(9)))
+    assert overtaken == [True]
+    assert len(made) == 1
 
 
 def test_clips_of_many_kinds_all_get_their_turn(decoders):

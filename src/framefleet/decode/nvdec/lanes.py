@@ -220,13 +220,17 @@ class LanePool:
 
     def _hand_on(self, lane: Lane) -> None:
         """To who waits first, if for this kind; else its bytes are. Without anybody waiting it is kept."""
-        with self._lock:
-            first = next((waiter for waiter in self._waiting if not waiter.came.done()), None)
-            if first is None:
-                self._idle.append(lane)
+        while True:
+            with self._lock:
+                first = next((waiter for waiter in self._waiting if not waiter.came.done()), None)
+                if first is None:
+                    self._idle.append(lane)
+                    return
+            if first.kind != lane.kind:
+                lane.close()
                 return
-        if first.kind != lane.kind or not first.offer(lane):
-            lane.close()
+            if first.offer(lane):  # else another lane, or bytes, came to it first
+                return
 
     def _longest_idle(self) -> Lane | None:
         with self._lock:
