@@ -60,6 +60,14 @@ def test_the_steady_rate_leaves_out_the_first_round_and_the_drain():
     assert rate == pytest.approx(result.summary()["requests_per_s"])
 
 
+def test_the_first_requests_may_begin_spread_out():
+    result = run(ChatServer(lanes=4, first_s=1.0), concurrency=4, duration_s=0.9, spread_s=0.8)
+    starts = sorted(one.started_s for one in result.measurements)
+    assert starts == pytest.approx([0, 0.2, 0.4, 0.6], abs=0.15)
+    together = run(ChatServer(lanes=4, first_s=0.2), concurrency=4, num_requests=4)
+    assert max(one.started_s for one in together.measurements) < 0.2
+
+
 def test_an_open_loop_does_not_wait_for_answers():
     server = ChatServer(lanes=1, first_s=0.05)
     result = run(server, rate_per_s=200.0, num_requests=20)

@@ -47,6 +47,8 @@ SHARE_ALONE = 0.15
 WARM_UP_TRIALS = 0.5
 """Length of the load that is not judged, in trials: the first under load was slower than its twin by 15 to 25 % on an
 H200 (benchmarks/diagnose)."""
+MOST_SPREAD = 0.25
+"""Of a trial, for the first requests to begin, one after the other."""
 OTHERS_CORES = 0.5
 VLLM_MEDIA_THREADS = 8
 """Clips that one API server of vLLM reads and decodes at a time (VLLM_MEDIA_LOADING_THREAD_COUNT)."""
@@ -145,6 +147,8 @@ async def _run_trials(
             log.append(await runner(arm, Slot(name, ALONE_BLOCK, position)))
     order = block_order(experiment, 0)
     duration_s = settings.time_limit_s * (1 - SHARE_ALONE) / (len(order) + WARM_UP_TRIALS)
+    alone = [trial.phases_s["total"]["mean"] for trial in log.trials if trial.arm == ALONE]
+    load = msgspec.structs.replace(load, spread_s=min([*alone, MOST_SPREAD * duration_s]))
     if (WARM_UP, PLAIN, 0) not in done:
         on_step(f"warming up: {settings.concurrency} in flight, {duration_s * WARM_UP_TRIALS:.0f} s")
         runner.load = msgspec.structs.replace(load, num_requests=None, duration_s=duration_s * WARM_UP_TRIALS)

@@ -55,6 +55,9 @@ class LoadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Requests in flight, in a closed loop."""
     rate_per_s: Annotated[float, Meta(gt=0)] | None = None
     """Arrivals per second, in an open loop; then `concurrency` is not used."""
+    spread_s: Annotated[float, Meta(ge=0)] = 0.0
+    """Over how long the first requests of a closed loop begin. Those that begin together, with answers of one length,
+    go on in step, wave after wave, as no busy server's do."""
     num_requests: Annotated[int, Meta(ge=1)] | None = None
     """No more than so many. None: until the time is over."""
     duration_s: Annotated[float, Meta(gt=0)] | None = None
@@ -187,7 +190,8 @@ class _Run:
 
     async def closed_loop(self) -> None:
         """As many at a time as asked, until there are no more to begin."""
-        await asyncio.gather(*(self._one_after_another() for _ in range(self.settings.concurrency)))
+        step_s = self.settings.spread_s / self.settings.concurrency
+        await asyncio.gather(*(self._one_after_another(n * step_s) for n in range(self.settings.concurrency)))
 
     async def open_loop(self, rate_per_s: float) -> None:
         """Each begins at its time, whatever became of those before."""
@@ -206,7 +210,8 @@ class _Run:
             self.last_start_s = elapsed_s
             yield number, clip
 
-    async def _one_after_another(self) -> None:
+    async def _one_after_another(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         for number, clip in self._left:  # one iterator for all: each takes what is next
             await self._ask(number, clip)
 
