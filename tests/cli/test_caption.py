@@ -96,6 +96,11 @@ def test_the_code_of_a_run():
     assert exit_code_of_run(Summary(clips=2, windows=1, ok=1, interrupted=True)) == 130
 
 
+def test_one_clip_is_not_clips():
+    assert summary_text(Summary(clips=1, windows=1, ok=1), "s.lance").startswith("1 clip, 1 window in ")
+    assert summary_text(Summary(clips=2, windows=0), "s.lance").startswith("2 clips, 0 windows in ")
+
+
 def test_a_summary_says_what_to_do_after_an_interruption():
     assert "the same command goes on" in summary_text(Summary(clips=2, windows=1, ok=1, interrupted=True), "s.lance")
 

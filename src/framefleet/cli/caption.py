@@ -114,14 +114,18 @@ def exit_code_of_run(summary: Summary) -> ExitCode:
     return ExitCode.INPUT if code is ExitCode.PARTIAL and not captioned else code
 
 
+def _of(count: int, what: str) -> str:
+    return f"{count} {what}" + "s" * (count != 1)
+
+
 def summary_text(summary: Summary, output: str) -> str:
     """What became of the run, in a few lines."""
     counts = {"ok": summary.ok, "truncated": summary.truncated, "rejected": summary.rejected, "failed": summary.failed}
     nothing = "nothing done" if summary.interrupted else "nothing to do"
     said = ", ".join(f"{n} {name}" for name, n in counts.items() if n) or nothing
-    lines = [f"{summary.clips} clips, {summary.windows} windows in {summary.seconds:.1f} s: {said}"]
+    lines = [f"{_of(summary.clips, 'clip')}, {_of(summary.windows, 'window')} in {summary.seconds:.1f} s: {said}"]
     if summary.skipped:
-        lines.append(f"{summary.skipped} windows were done before ({summary.skipped_failed} of them without a caption)")
+        lines.append(f"done before: {_of(summary.skipped, 'window')} ({summary.skipped_failed} of them without a caption)")
     if summary.failed_by_reason:
         lines.append("reasons: " + ", ".join(f"{kind} {n}" for kind, n in summary.failed_by_reason.items()))
     if left := {kind: n for kind, n in summary.passed_over.items() if n}:
