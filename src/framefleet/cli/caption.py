@@ -125,7 +125,8 @@ def summary_text(summary: Summary, output: str) -> str:
     said = ", ".join(f"{n} {name}" for name, n in counts.items() if n) or nothing
     lines = [f"{_of(summary.clips, 'clip')}, {_of(summary.windows, 'window')} in {summary.seconds:.1f} s: {said}"]
     if summary.skipped:
-        lines.append(f"done before: {_of(summary.skipped, 'window')} ({summary.skipped_failed} of them without a caption)")
+        without = f"{summary.skipped_failed} of them without a caption"
+        lines.append(f"done before: {_of(summary.skipped, 'window')} ({without})")
     if summary.failed_by_reason:
         lines.append("reasons: " + ", ".join(f"{kind} {n}" for kind, n in summary.failed_by_reason.items()))
     if left := {kind: n for kind, n in summary.passed_over.items() if n}:
