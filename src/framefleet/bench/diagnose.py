@@ -223,10 +223,12 @@ def _nothing_saturated(evidence: Evidence, lanes: list[Lanes], unread: tuple[Sta
 def _named(evidence: Evidence, named: list[Lanes], others: list[Lanes], unread: tuple[Stage, ...]) -> Verdict:
     gains = ", ".join(f"{ablation} {gain.estimate:+.0%}" for ablation, gain in evidence.ablations.items())
     after = others[0] if others and others[0].utilisation > 0 else None
+    bottlenecks = tuple(dict.fromkeys(stage for one in named for stage in one.large_parts()))
+    following = [stage for stage in after.large_parts() if stage not in bottlenecks] if after else []
     return Verdict(
-        bottlenecks=tuple(dict.fromkeys(stage for one in named for stage in one.large_parts())),
+        bottlenecks=bottlenecks,
         reason=f"{', '.join(_said(one, evidence) for one in named)}; ablations: {gains}",
-        next_stage=None if after is None else after.large_parts()[0],
+        next_stage=following[0] if following else None,
         gain_at_most=None if after is None else 1 / after.utilisation - 1,
         unread=unread,
     )

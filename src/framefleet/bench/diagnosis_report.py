@@ -29,8 +29,8 @@ REMEDY: dict[Stage, str] = {
     "preprocess": "more API servers (vllm.api_server_count) or renderer workers",
     "transfer": "--mm-tensor-ipc torch_shm, or smaller frames",
     "kv_cache": "more GPU memory for it, shorter prompts, or a smaller VRAM budget for decoding",
-    "vision_prefill": "fewer or smaller frames, or more GPUs: decoding faster would not help",
-    "generation": "shorter answers, or more GPUs: decoding faster would not help",
+    "vision_prefill": "fewer or smaller frames, or more GPUs",
+    "generation": "shorter answers, or more GPUs",
 }
 LEAST_SHOWN = 0.01
 PHASES = ("fetch", "probe", "decode", "resize", "preprocess", "waiting", "queue", "prefill", "generation", "other")
