@@ -3,11 +3,12 @@
 #
 #   benchmarks/card/pack.sh OUT nvdec          OUT/nvdec/     50 MB: decoding, its peers, its tests
 #   benchmarks/card/pack.sh OUT vllm           OUT/vllm/     200 MB: vLLM 0.26.0 for the serving benchmarks
+#   benchmarks/card/pack.sh OUT dali           OUT/dali/     140 MB: DALI, one more of decoding's peers
 #
 # No file is larger than 39 MiB. The code goes along as it is at HEAD. Needs uv, git, xz and zstd; for GStreamer Debian
 # or Ubuntu, with python3.12 and a C compiler on the PATH (or GST_BUNDLE=DIR, one that was made before).
 set -euo pipefail
-usage="usage: pack.sh OUT nvdec|vllm ..."
+usage="usage: pack.sh OUT nvdec|vllm|dali ..."
 out=${1:?$usage}; shift
 [ $# -gt 0 ] || { echo "$usage" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -16,6 +17,7 @@ head=$(git -C "$root" rev-parse HEAD)
 : "${PYTHON:=$root/.venv/bin/python}"
 NVDEC=(av==18.1.0 msgspec==0.23.0 PyNvVideoCodec==2.2.4 nvidia-ml-py torchcodec==0.14.0)
 DEEPSTREAM=(nvidia-deepstream-videodecode-cu13==9.0.2)
+DALI=(nvidia-dali-cuda130==2.4.0 astunparse gast makefun nvtx optree packaging pyyaml six typing-extensions)
 CODE=('*.py' '*.sh' '*.toml')
 TESTS=(pytest pytest-timeout hypothesis)
 # Of vLLM's needs: what comes with torch and transformers, and what this model never imports.
@@ -73,12 +75,23 @@ vllm() {
   printf 'Metadata-Version: 2.1\nName: framefleet\nVersion: 0.1.0\n' > "$work/vllm/framefleet-0.1.0.dist-info/METADATA"
   printf '[vllm.general_plugins]\nframefleet = framefleet.vllm_plugin:register\n' \
     > "$work/vllm/framefleet-0.1.0.dist-info/entry_points.txt"
-  tar -C "$work/vllm" -cf - . | zstd -T0 -12 --long=27 -q | split -b 39M -d - "$1/vllm.tar.zst."
-  cp "$(command -v zstd)" "$1/zstd"
+  pack_in_parts vllm "$1"
+}
+
+dali() { # for one Python, without headers; what reads pictures stays behind
+  fetch dali --no-deps "${DALI[@]}"
+  rm -rf "$work"/dali/nvidia/dali/{include,test}
+  find "$work/dali/nvidia/dali" -name '*.cpython-3*.so' ! -name '*.cpython-312-*' -delete
+  pack_in_parts dali "$1"
+}
+
+pack_in_parts() { # FOLDER OUT
+  tar -C "$work/$1" -cf - . | zstd -T0 -12 --long=27 -q | split -b 39M -d - "$2/$1.tar.zst."
+  cp "$(command -v zstd)" "$2/zstd"
 }
 
 for part in "$@"; do
-  case $part in nvdec | vllm) ;; *) echo "$usage" >&2; exit 2 ;; esac
+  case $part in nvdec | vllm | dali) ;; *) echo "$usage" >&2; exit 2 ;; esac
   rm -rf "${out:?}/$part" && mkdir -p "$out/$part"
   code "$out/$part"
   "$part" "$out/$part"

@@ -9,9 +9,9 @@ set -euo pipefail
 in=${1:?usage: unpack.sh IN SITE} site=${2:?usage: unpack.sh IN SITE}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 in=$(cd "$in" && pwd); mkdir -p "$site"; site=$(cd "$site" && pwd)
-# Whole archives may have stayed behind, but no part of vLLM's.
+# Whole archives may have stayed behind, but no part of one that comes in parts.
 (cd "$in" && sha256sum --check --quiet --ignore-missing SHA256SUMS && { ! [ -e zstd ] || sha256sum --check --quiet \
-  <(grep ' vllm\.tar\.zst' SHA256SUMS); })
+  <(grep '\.tar\.zst' SHA256SUMS); })
 
 unxz() { python3 -c 'import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.argv[1]), sys.stdout.buffer, 1 << 20)' "$1"; }
 
@@ -26,7 +26,7 @@ for archive in "$in"/*.tar.xz; do
 done
 if [ -e "$in/zstd" ]; then
   chmod +x "$in/zstd" 2> /dev/null || true
-  cat "$in"/vllm.tar.zst.* | "$in/zstd" -d --long=27 -q | tar -xf - -C "$site"
+  cat "$in"/*.tar.zst.* | "$in/zstd" -d --long=27 -q | tar -xf - -C "$site"
 fi
 python3 -m compileall -q -j 0 "$site" > /dev/null 2>&1 || true # else each of twenty processes does it
 echo "$site/code/benchmarks/card/run.sh, commit $(cat "$site/code/COMMIT")"

@@ -30,23 +30,24 @@ from arms import ARMS, IN_FLIGHT, LADDER_GIB, LAST, NUM_FRAMES, SIZE, Ours, open
 
 COMPARED = [
     # (workload, arms): there and back, so that a drift of the machine falls on all of them
-    ("h264_1080p_20s", ["ours_nvdec", "ours_both", "torchcodec_cuda_8", "pynv_simple_8"]),
-    ("h264_1080p_ip_10s", ["ours_both", "ours_nvdec", "torchcodec_cuda_8", "pynv_simple_8"]),
-    ("h264_720p_5min", ["ours_nvdec", "ours_both", "pynv_simple_16", "torchcodec_cuda_8"]),
     ("hevc_1080p_10s", ["ours_nvdec", "ours_both", "torchcodec_cuda_8", "deepstream_pool_8"]),
     ("hevc_4k_10s", ["ours_nvdec", "ours_both", "pynv_simple_16", "torchcodec_cuda_8"]),
+    ("h264_1080p_20s", ["ours_nvdec", "ours_both", "torchcodec_cuda_8", "pynv_simple_16"]),
+    ("h264_1080p_ip_10s", ["ours_both", "ours_nvdec", "torchcodec_cuda_8", "pynv_simple_8"]),
+    ("h264_720p_5min", ["ours_nvdec", "ours_both", "pynv_simple_16", "torchcodec_cuda_8"]),
 ]
 ONCE = [
-    ("h264_1080p_20s", [f"ours_budget_{g}" for g in LADDER_GIB]),
-    ("h264_720p_5min", ["opencv_16p"]),
     ("av1_1080p_10s", ["ours_both", "pyav_16p", "opencv_16p", "torchcodec_16p"]),
-    ("h264_1080p_20s", ["opencv_16p", "torchcodec_16p", "pynv_simple_16", "pynv_simple_2", "pynv_simple_4"]),
-    ("h264_1080p_ip_10s", ["opencv_16p", "torchcodec_16p", "pynv_simple_16"]),
-    ("hevc_1080p_10s", ["opencv_16p", "pynv_simple_16", "torchcodec_16p"]),
-    ("hevc_4k_10s", ["opencv_16p", "deepstream_pool_8"]),
-    ("h264_720p_5min", ["torchcodec_16p", "deepstream_pool_8"]),
+    ("h264_1080p_20s", ["opencv_16p", "torchcodec_16p", "dali_8", "pynv_simple_2", "pynv_simple_4", "pynv_simple_8"]),
+    ("hevc_1080p_10s", ["opencv_16p", "torchcodec_16p", "dali_8", "pynv_simple_16"]),
+    ("hevc_4k_10s", ["opencv_16p", "torchcodec_16p", "dali_8", "deepstream_pool_8"]),
+    ("h264_1080p_20s", [f"ours_budget_{g}" for g in LADDER_GIB]),
+    ("h264_1080p_ip_10s", ["opencv_16p", "torchcodec_16p", "dali_8", "pynv_simple_16"]),
+    ("h264_720p_5min", ["opencv_16p", "torchcodec_16p", "dali_8"]),
+    ("h264_1080p_20s", ["deepstream_pool_8", "dali_16"]),
     ("h264_1080p_ip_10s", ["deepstream_pool_8"]),
-    ("h264_1080p_20s", ["pyav_16p", "deepstream_ours_8", "deepstream_pool_8", "ours_full_size", "ours_nvdec_7"]),
+    ("h264_720p_5min", ["deepstream_pool_8"]),
+    ("h264_1080p_20s", ["pyav_16p", "deepstream_ours_8", "ours_full_size", "ours_nvdec_7"]),
     ("hevc_1080p_10s", ["deepstream_ours_8", "ours_nvdec_14"]),
     ("hevc_4k_10s", ["deepstream_ours_8"]),
 ]
@@ -59,6 +60,7 @@ WARM_S = 30
 """For the first clip of every worker."""
 RAMP_S = 1.5
 """After the common start, before the window: until the workers are out of step."""
+STARTED_S = time.monotonic()
 SLOW = {("h264_720p_5min", "opencv_16p"), ("h264_720p_5min", "torchcodec_16p"), ("hevc_4k_10s", "opencv_16p")}
 """One clip a process, no warm-up: a clip takes longer than a whole trial of the others."""
 
@@ -88,7 +90,9 @@ class Closed:
         while self.past_window < self.count and not self.failures and time.monotonic() < self.to_s + 15:
             time.sleep(0.02)
         clips, window = round(self._clips_in_window(), 2), (self.from_s, self.to_s)
-        return {"clips": clips, "seconds": self.window_s, "window": window, "failures": self.failures[:2]}
+        ready_s = round(self.from_s - RAMP_S - STARTED_S, 1)
+        facts = {"clips": clips, "seconds": self.window_s, "ready_s": ready_s, "window": window}
+        return facts | {"failures": self.failures[:2]}
 
     def _clips_in_window(self) -> float:
         return sum(max(0.0, min(end, self.to_s) - max(begin, self.from_s)) / (end - begin) for begin, end in self.clips)
@@ -105,7 +109,7 @@ class Closed:
                 got = clip(self.path)
                 end = time.monotonic()
                 with self.lock:
-                    self.clips += [(begin, end)] * (got == NUM_FRAMES)
+                    self.clips += [(begin, end)] * (got // NUM_FRAMES)
                     self.past_window += end > self.to_s and not is_past
                 is_past = is_past or end > self.to_s
         except BaseException as error:  # noqa: BLE001 - a trial reports whatever happened
@@ -163,10 +167,10 @@ class CardWatch:
 
             pynvml.nvmlInit()
             self.nvml, self.card = pynvml, pynvml.nvmlDeviceGetHandleByIndex(GPU)
-            self.base = self.peak = self._used()
+            self.base = self._used()
         except Exception:  # noqa: BLE001 - the CPU mode of this script has no card
-            self.nvml, self.base, self.peak = None, 0, 0
-        self.decoder, self.cpu = [], []
+            self.nvml, self.base = None, 0
+        self.decoder, self.cpu, self.memory = [], [], [(0.0, self.base)]
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._sample)
         self.thread.start()
@@ -179,7 +183,7 @@ class CardWatch:
         while not self.stop.wait(0.05):
             self.cpu.append((time.monotonic(), cpu_seconds()))
             if self.nvml:
-                self.peak = max(self.peak, self._used())
+                self.memory.append((time.monotonic(), self._used()))
                 busy = self.nvml.nvmlDeviceGetDecoderUtilization(self.card)[0]
                 self.decoder.append((time.monotonic(), busy))
 
@@ -188,11 +192,18 @@ class CardWatch:
         self.thread.join()
 
     def facts(self, window: tuple[float, float]) -> dict:
-        """Of the window; memory of the whole trial. CPU is that of all cores it may use, its own included."""
+        """Of the window; the peak of memory also of the whole trial, and when it came, from the window's start on.
+
+        CPU is that of all cores it may use, its own included.
+        """
+        at_s, peak = max(self.memory, key=lambda one: one[1])
+        steady = max((used for at, used in self.memory if window[0] <= at <= window[1]), default=self.base)
         cpu = [one for one in self.cpu if window[0] <= one[0] <= window[1]] or self.cpu[-2:]
         busy = [one[1] for one in self.decoder if window[0] <= one[0] <= window[1]]
         return {
-            "vram_peak_mib": (self.peak - self.base) >> 20,
+            "vram_peak_mib": (peak - self.base) >> 20,
+            "vram_peak_at_s": round(at_s - window[0], 1),
+            "vram_window_mib": (steady - self.base) >> 20,
             "nvdec_percent": round(float(np.mean(busy)), 1) if busy else None,
             "cpu_cores": round((cpu[-1][1] - cpu[0][1]) / max(cpu[-1][0] - cpu[0][0], 1e-3), 2),
         }

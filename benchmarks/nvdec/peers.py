@@ -1,12 +1,11 @@
-"""Peers of the NVDEC benchmark that need more than pip: DeepStream's pool and TorchCodec on CUDA, as vLLM uses them.
+"""Peers of the NVDEC benchmark: DeepStream's pool and TorchCodec on CUDA, as vLLM uses them, and DALI.
 
 `PEERS[arm]` is (open, count): `open(count)` is called once per trial and gives what makes one worker, a function from
 a path to the number of frames it got.
 
-Both look for shared libraries by names that the machine may not have. `library_path` makes a folder of links to them;
-a trial process must be started with LD_LIBRARY_PATH naming it (`with_libraries` starts this process anew so).
-
-DALI is no arm: its wheel (nvidia-dali-cuda130 2.4.0) is 199 MB, more than could be taken to the machine.
+The first two look for shared libraries by names that the machine may not have. `library_path` makes a folder of
+links to them; a trial process must be started with LD_LIBRARY_PATH naming it (`with_libraries` starts this process
+anew so).
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def with_libraries() -> None:
 def to_pinned(frames) -> int:
     import torch
 
-    host = torch.empty(frames.shape, dtype=frames.dtype, pin_memory=True)
+    host = torch.empty(frames.shape, dtype=frames.dtype, pin_memory=torch.cuda.is_available())
     host.copy_(frames)
     return len(host)
 
@@ -144,8 +144,51 @@ def torchcodec_cpu(count: int) -> Callable[[], Worker]:
     return lambda: clip
 
 
+def dali(batch: int) -> Callable[[int], Callable[[], Worker]]:
+    """DALI's video decoder: one pipeline for all, `batch` whole files at once, full size, pinned memory.
+
+    It takes frame numbers, so the clip's length is asked before, outside what is timed. Without a GPU it decodes on
+    the CPU (VP9 only), to try the arm.
+    """
+
+    def open_(_count: int) -> Callable[[], Worker]:
+        import torch
+        from nvidia.dali import fn, pipeline_def, types
+
+        is_gpu = torch.cuda.is_available()
+
+        @pipeline_def(batch_size=batch, num_threads=batch, device_id=0 if is_gpu else None, prefetch_queue_depth=2)
+        def frames_of(path: str, rows: list[int]):
+            files = lambda: [np.fromfile(path, np.uint8) for _ in range(batch)]  # noqa: E731
+            encoded = fn.external_source(source=files, dtype=types.UINT8, ndim=1)
+            return fn.decoders.video(encoded, device="mixed" if is_gpu else "cpu", frames=rows)
+
+        @cache
+        def pipeline(path: str):
+            built = frames_of(path, rows_of(length(path)))
+            built.build()
+            return built
+
+        def clip(path: str) -> int:
+            (videos,) = pipeline(path).run()
+            return sum(to_pinned(torch.from_dlpack(videos[i])) for i in range(batch))
+
+        return lambda: clip
+
+    return open_
+
+
+def length(path: str) -> int:
+    """Frames in a file, by its header."""
+    import av
+
+    with av.open(path) as container:
+        return container.streams.video[0].frames or sum(packet.size > 0 for packet in container.demux(video=0))
+
+
 PEERS: dict[str, tuple[Callable[[int], Callable[[], Worker]], int]] = {
     **{f"deepstream_pool_{count}": (deepstream_pool, count) for count in (1, 8, 16)},
     **{f"deepstream_ours_{count}": (deepstream_ours, count) for count in (8, 16)},
     **{f"torchcodec_cuda_{count}": (torchcodec_cuda, count) for count in (4, 8, 16)},
+    **{f"dali_{batch}": (dali(batch), 1) for batch in (8, 16)},
 }
