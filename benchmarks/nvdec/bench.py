@@ -44,6 +44,7 @@ ONCE = [
     ("h264_1080p_20s", [f"ours_budget_{g}" for g in LADDER_GIB]),
     ("h264_1080p_ip_10s", ["opencv_16p", "torchcodec_16p", "dali_8", "pynv_simple_16"]),
     ("h264_720p_5min", ["opencv_16p", "torchcodec_16p", "dali_8"]),
+    ("vp9_1080p_10s", ["ours_nvdec", "ours_both", "torchcodec_cuda_8", "pynv_simple_8", "opencv_16p"]),
     ("h264_1080p_20s", ["deepstream_pool_8", "dali_16"]),
     ("h264_1080p_ip_10s", ["deepstream_pool_8"]),
     ("h264_720p_5min", ["deepstream_pool_8"]),
@@ -202,7 +203,7 @@ class CardWatch:
         busy = [one[1] for one in self.decoder if window[0] <= one[0] <= window[1]]
         return {
             "vram_peak_mib": (peak - self.base) >> 20,
-            "vram_peak_at_s": round(at_s - window[0], 1),
+            "vram_peak_at_s": round(at_s - window[0], 1) if at_s else None,
             "vram_window_mib": (steady - self.base) >> 20,
             "nvdec_percent": round(float(np.mean(busy)), 1) if busy else None,
             "cpu_cores": round((cpu[-1][1] - cpu[0][1]) / max(cpu[-1][0] - cpu[0][0], 1e-3), 2),

@@ -25,6 +25,7 @@ CLIPS = {
     "hevc_1080p_10s": ("libx265", 1920, 1080, 10, {"preset": "fast", "b": "4000000", "x265-params": "log-level=none"}),
     "hevc_4k_10s": ("libx265", 3840, 2160, 10, {"preset": "ultrafast", "b": "12000000", "x265-params": "log-level=none:bframes=3:b-adapt=0:keyint=120"}),  # noqa: E501
     "av1_1080p_10s": ("libsvtav1", 1920, 1080, 10, {"preset": "10", "b": "3000000", "g": "60"}),
+    "vp9_1080p_10s": ("libvpx-vp9", 1920, 1080, 10, {"deadline": "realtime", "cpu-used": "8", "row-mt": "1", "tile-columns": "2", "lag-in-frames": "0", "b": "4000000", "g": "60"}),  # noqa: E501
     "h264_720p_30s": ("libx264", 1280, 720, 30, {"preset": "fast", "g": "250", "b": "1500000"}),
 }  # fmt: skip
 FPS = 30

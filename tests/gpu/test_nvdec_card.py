@@ -34,7 +34,7 @@ CLIPS = [
     "base.mp4", "vfr_phone.mp4", "long_gop.mp4", "editlist_cut.mp4", "neg_pts_editlist.mp4", "open_gop.mp4",
     "hevc_open_gop.mp4", "hevc_gop3_161.mp4", "hevc_main10.mp4", "intra_refresh.mp4", "rot90.mp4", "hflip_matrix.mp4",
     "start_at_5s.mkv", "fragmented.mp4", "slowmo_240fps.mp4", "cover_art_first.mp4", "bt709_full.mp4",
-    "same_coded_1280x532.mp4", "same_coded_1280x530.mp4",
+    "same_coded_1280x532.mp4", "same_coded_1280x530.mp4", "no_nbframes.webm", "no_duration.webm", "fps_1000.webm",
 ]  # fmt: skip
 
 

@@ -55,5 +55,7 @@ class StreamInfo:
     """What the container says of colours; it holds where the pictures say nothing."""
     is_cropped_at_left: bool = False
     """By a width that suits no processor's alignment: libraries that do not ask for it leave that part in."""
+    is_coded_grey: bool = False
+    """H.264 without chroma. FFmpeg puts out 4:2:0 with grey chroma (so `chroma` says), NVDEC leaves it undefined."""
     tilt_deg: float = 0.0
     """What a display matrix asks for beyond `rotation_deg`, clockwise, -45 to 45: not done. 0 below one degree."""

@@ -63,6 +63,7 @@ class _Sps:
     allows_gaps: bool
     order_bits: int
     """Of pic_order_cnt_lsb; 0 where pictures are not counted so."""
+    has_chroma: bool
 
 
 class H264Reader:
@@ -78,6 +79,11 @@ class H264Reader:
             self._read_avcc(extradata)
         elif extradata:
             self._read_sets(extradata, 0)
+
+    @property
+    def has_chroma(self) -> bool:
+        """Whether every sequence seen so far has chroma."""
+        return all(sps.has_chroma for sps in self._sps.values())
 
     def _read_avcc(self, extradata: bytes) -> None:
         at = 6
@@ -194,7 +200,7 @@ def _read_sps(payload: bytes) -> tuple[int, _Sps]:
     profile = bits.u(8)
     bits.u(16)
     sps_id = bits.ue()
-    has_colour_planes = False
+    has_colour_planes, chroma_format = False, 1
     if profile in _HIGH_PROFILES:
         chroma_format = bits.ue()
         has_colour_planes = chroma_format == 3 and bool(bits.u(1))
@@ -213,7 +219,7 @@ def _read_sps(payload: bytes) -> tuple[int, _Sps]:
     bits.ue()  # max_num_ref_frames
     allows_gaps = bool(bits.u(1))
     bits.ue(), bits.ue()  # size in macroblocks
-    return sps_id, _Sps(frame_num_bits, bool(bits.u(1)), has_colour_planes, allows_gaps, order_bits)
+    return sps_id, _Sps(frame_num_bits, bool(bits.u(1)), has_colour_planes, allows_gaps, order_bits, chroma_format > 0)
 
 
 def _skip_scaling_lists(bits: BitReader, count: int) -> None:

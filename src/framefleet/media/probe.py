@@ -17,6 +17,7 @@ from framefleet.errors import SourceCorrupt, SourceTooLarge, SourceUnsupported
 from framefleet.media.colour import ColourTags, colour_claims
 from framefleet.media.info import StreamInfo
 from framefleet.media.limits import ScanLimits
+from framefleet.media.nal import H264Reader
 from framefleet.media.opening import open_container
 from framefleet.media.orientation import UPRIGHT, Orientation, orientation_of
 from framefleet.media.packets import read_packets
@@ -139,6 +140,7 @@ def describe(
         is_matrix_tagged=claims.is_matrix_tagged,
         num_video_streams=len(container.streams.video),
         container_colours=colours,
+        is_coded_grey=context.name == "h264" and not H264Reader(context.extradata or b"").has_chroma,
         is_cropped_at_left=context.coded_width > width and picture is not None and _starts_unaligned(picture),
     )
 

@@ -1,5 +1,7 @@
 """The NVDEC backend on the software NVDEC: the same frames as PyAV, from fewer packets, no state kept."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -18,13 +20,13 @@ TAKEN = [
     "base.mp4", "vfr_phone.mp4", "long_gop.mp4", "editlist_cut.mp4", "neg_pts_editlist.mp4", "open_gop.mp4",
     "hevc_open_gop.mp4", "hevc_gop3_161.mp4", "intra_refresh.mp4", "rot90.mp4", "hflip_matrix.mp4",
     "start_at_5s.mkv", "fragmented.mp4", "slowmo_240fps.mp4", "cover_art_first.mp4",
-    "same_coded_1280x532.mp4", "same_coded_1280x530.mp4",
+    "same_coded_1280x532.mp4", "same_coded_1280x530.mp4", "no_nbframes.webm", "no_duration.webm", "fps_1000.webm",
 ]  # fmt: skip
 REFUSED = {
     "h264_hi10.mp4": "H.264", "h264_yuv444.mp4": "H.264", "prores_422_10.mov": "prores", "hdr_pq_bt2020.mp4": "HDR",
     "missing_pts_bframes.avi": "decoded", "raw_elementary.h264": "packets", "h264_5120x2880.mp4": "maximum",
-    "interlaced_tff.mp4": "interlaced", "hevc_main10.mp4": "10 bit", "vp9_alpha.webm": "vp9", "av1.mp4": "av1",
-    "no_nbframes.webm": "seen right", "mpeg2.mpg": "mpeg2video",
+    "interlaced_tff.mp4": "interlaced", "hevc_main10.mp4": "10 bit", "vp9_alpha.webm": "alpha", "av1.mp4": "av1",
+    "odd_241x161_vp9.webm": "odd sides", "mpeg2.mpg": "mpeg2video", "h264_gray.mp4": "without chroma",
 }  # fmt: skip
 
 
@@ -67,6 +69,17 @@ def test_refuses_with_the_reason_before_anything_opens(corpus, backend, device, 
     clip, _, _ = planned(corpus / name)
     assert REFUSED[name] in (backend.refuse(clip.info, clip.index) or "")
     assert device.num_opened == 0
+
+
+def test_refuses_vp9_that_shows_pictures_again_or_nothing(corpus, backend):
+    """NVDEC gives no picture for a packet that only names an earlier one (seen on an H200)."""
+    clip, _, _ = planned(corpus / "no_nbframes.webm")
+    sizes = clip.index.packet_size.copy()
+    sizes[20] = 1
+    again = dataclasses.replace(clip.index, packet_size=sizes)
+    assert "decoded before" in (backend.refuse(clip.info, again) or "")
+    hidden = dataclasses.replace(clip.index, packet_of_row=clip.index.packet_of_row[1:], pts_ns=clip.index.pts_ns[1:])
+    assert "show nothing" in (backend.refuse(clip.info, hidden) or "")
 
 
 def test_skips_what_nobody_wants(corpus, backend, device):

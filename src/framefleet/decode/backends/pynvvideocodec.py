@@ -13,7 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from framefleet.decode.deliver import deliver
 from framefleet.decode.nvdec.caps import refuse_stream
 from framefleet.decode.nvdec.device import Canvas, NvdecDevice
 from framefleet.decode.nvdec.lanes import Lane, LaneKind, LanePool
+from framefleet.decode.nvdec.naming import SHOWN_IN_ORDER, Pictures, names_for
 from framefleet.decode.nvdec.parcel import Parcel, pack, presentation_ranks
 from framefleet.decode.options import DecodeOptions
 from framefleet.decode.plan import DecodePlan
@@ -40,6 +40,8 @@ benchmarks/nvdec)."""
 LANE_TIMEOUT_S = 600.0
 """How long a clip waits for a decoder; the clip's own deadline begins when it has one."""
 DEFAULT_BUDGET_BYTES = 4 * GIB
+_SHOWN_AGAIN_BYTES = 2
+"""A VP9 packet that is only `show_existing_frame` has 8 or 9 bits (6.2), one with a picture of its own many more."""
 
 
 @cache
@@ -76,7 +78,7 @@ class PyNvVideoCodecBackend:
 
     def refuse(self, info: StreamInfo, index: FrameIndex) -> str | None:
         """Ask the stream, then the machine, then the card."""
-        if reason := refuse_stream(info) or _refuse_index(index):
+        if reason := refuse_stream(info) or _refuse_index(info.codec, index):
             return reason
         try:
             caps = self._device().caps(info.codec, info.chroma, info.bit_depth)
@@ -128,11 +130,15 @@ def shared_backend() -> PyNvVideoCodecBackend:
     return PyNvVideoCodecBackend()
 
 
-def _refuse_index(index: FrameIndex) -> str | None:
+def _refuse_index(codec: str, index: FrameIndex) -> str | None:
     if index.method != "packets":
         return f"frames were found by {index.method}, not by packets: NVDEC's pictures could not be told apart"
     if index.num_lost:
         return f"{index.num_lost} frames are known to be lost: NVDEC does not tell damaged pictures from sound ones"
+    if codec in SHOWN_IN_ORDER and len(index.packet_pts) != index.num_frames:
+        return f"{codec} with packets that show nothing is decoded on the CPU"
+    if codec == "vp9" and index.packet_size is not None and (index.packet_size <= _SHOWN_AGAIN_BYTES).any():
+        return "VP9 that shows pictures decoded before: NVDEC leaves those out"
     try:
         presentation_ranks(index)
     except DecodeError as error:
@@ -187,12 +193,15 @@ class _ClipWork:
             self.lane_s.append(time.monotonic() - started_s)
 
     def _decode_run(self, lane: Lane, run: range, deadline: Deadline) -> None:
+        names = names_for(self.parcel.clip.info.codec)
         for number, stamp in zip(run, self.parcel.stamps[run.start : run.stop].tolist(), strict=True):
             deadline.check("decoding", self.parcel.clip.source.name)
-            self._take(lane, lane.decoder.feed(stamp, self.parcel.packet(number)))
-        self._take(lane, lane.decoder.drain())
+            names.fed(stamp)
+            self._take(lane, names.of(lane.decoder.feed(stamp, self.parcel.packet(number))))
+        self._take(lane, names.of(lane.decoder.drain()))
+        names.end()
 
-    def _take(self, lane: Lane, pictures: list[tuple[int, Any]]) -> None:
+    def _take(self, lane: Lane, pictures: Pictures) -> None:
         for stamp, surface in pictures:
             self.stats.frames_walked += 1
             slot = self.slots.get(stamp)

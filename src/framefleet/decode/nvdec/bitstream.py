@@ -11,7 +11,10 @@ START_CODE = b"\0\0\0\1"
 
 
 class PacketShaper:
-    """Rewrites one stream's packets. `extradata` is the codec configuration of the container, possibly empty."""
+    """Rewrites one stream's packets. `extradata` is the codec configuration of the container, possibly empty.
+
+    VP8 and VP9 packets go as they are: what their containers keep beside them is no part of the bitstream.
+    """
 
     def __init__(self, codec: str, extradata: bytes) -> None:
         self.parameter_sets = b""
@@ -20,7 +23,7 @@ class PacketShaper:
             self._length_size, self.parameter_sets = _avcc(extradata)
         elif codec == "hevc" and extradata[:1] == b"\x01":
             self._length_size, self.parameter_sets = _hvcc(extradata)
-        else:
+        elif codec in ("h264", "hevc"):
             self.parameter_sets = extradata
 
     def shape(self, payload: bytes, *, is_first: bool) -> bytes:

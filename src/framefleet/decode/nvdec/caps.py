@@ -7,10 +7,10 @@ from typing import Any
 
 from framefleet.media.info import StreamInfo
 
-CODECS = {"h264": "H264", "hevc": "HEVC"}
-"""FFmpeg's codec name -> the driver's: those whose frames were seen to be the CPU's on a card (tests/gpu). VP9 fed so
-came out under wrong names on an H200; AV1, VP8 and MPEG-2 were not seen there. MPEG-4 part 2 and VC-1 packets carry no
-unambiguous picture boundaries once demuxed."""
+CODECS = {"h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9"}
+"""FFmpeg's codec name -> the driver's: those whose frames were seen to be the CPU's on a card (tests/gpu). An H200 has
+no AV1. MPEG-2 comes mostly interlaced; MPEG-4 part 2 and VC-1 packets carry no unambiguous picture boundaries once
+demuxed."""
 
 _CHROMA = {"4:2:0": "420", "4:4:4": "444"}
 _H264_PROFILES_8_BIT_420 = {"Baseline", "Constrained Baseline", "Main", "High", "Progressive High", "Constrained High"}
@@ -68,6 +68,9 @@ def refuse_stream(info: StreamInfo) -> str | None:
         and (info.bit_depth > 8 or info.chroma != "4:2:0" or info.profile not in _H264_PROFILES_8_BIT_420),
         "HDR is tone-mapped on the CPU": info.transfer != "sdr",
         "alpha is decoded on the CPU": info.has_alpha,
+        "H.264 without chroma is decoded on the CPU": info.is_coded_grey,
+        "pictures with odd sides lose their last line of chroma": info.chroma == "4:2:0"
+        and bool(info.coded_width % 2 or info.coded_height % 2),
         "interlaced pictures are decoded on the CPU": info.is_interlaced_from_header,
         "pictures cropped on the left are decoded on the CPU": info.is_cropped_at_left,
         f"colour matrix {info.colour_matrix} is converted on the CPU": info.colour_matrix

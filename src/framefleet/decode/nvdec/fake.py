@@ -21,6 +21,8 @@ from framefleet.errors import DecodeError, DeviceError
 from framefleet.media.info import StreamInfo
 
 _ENGINES = 7
+_SUPERFRAME = 0b110
+"""The first bits of a VP9 packet's last byte, where it holds several frames (annex B of the specification)."""
 
 
 class FakeNvdecDevice:
@@ -66,11 +68,13 @@ class FakeDecoder:
         self._context.thread_count = 1
         self._stamps: list[int] = []
         self._num_out = 0
+        self._num_late = 0
 
     def feed(self, stamp: int, payload: npt.NDArray[np.uint8]) -> list[tuple[int, Any]]:
         """As the hardware."""
         self._device.num_fed += 1
         self._stamps.append(stamp)
+        self._num_late |= self._context.name == "vp9" and payload[-1] >> 5 == _SUPERFRAME
         packet = av.Packet(payload.tobytes())
         packet.pts = packet.dts = stamp
         packet.time_base = Fraction(1, 1000)
@@ -81,7 +85,7 @@ class FakeDecoder:
         out = self._run(lambda: self._context.decode(None))
         self._context.flush_buffers()
         self._stamps.clear()
-        self._num_out = 0
+        self._num_out = self._num_late = 0
         return out
 
     def _run(self, decode: Callable[[], list[Any]]) -> list[tuple[int, Any]]:
@@ -91,8 +95,11 @@ class FakeDecoder:
             raise DecodeError("NVDEC failed on a packet", given=str(error)) from error
 
     def _named(self, stamp: int) -> int:
-        """As NVDEC's parser: stamps that only ever grew are taken for decode times and dealt out in display order."""
-        place = self._num_out
+        """As NVDEC's parser: stamps that only ever grew are taken for decode times and dealt out in display order.
+
+        In VP9 they are one packet late from the first superframe on.
+        """
+        place = self._num_out - self._num_late
         self._num_out += 1
         return self._stamps[place] if self._stamps == sorted(self._stamps) else stamp
 
