@@ -48,7 +48,8 @@ class ByOrder:
     """The n-th picture is the n-th packet's.
 
     A VP9 packet may hold a hidden picture beside the shown one (a superframe, annex B of its specification). From there
-    on NVDEC's parser hands on stamps that are one packet late; the order is right (H200, driver 580, benchmarks/nvdec).
+    on, mostly until the next keyframe, NVDEC's parser hands on stamps that are one packet late; the order is right
+    (H200, driver 580, benchmarks/nvdec).
     """
 
     def __init__(self) -> None:
