@@ -9,12 +9,22 @@ import pytest
 from framefleet.decode.nvdec import lanes
 from framefleet.decode.nvdec.lanes import LaneKind, LanePool
 from framefleet.errors import BudgetTimeout, BudgetTooLarge, DecodeError
-from framefleet.units import GIB
+from framefleet.units import GIB, MIB
 from framefleet.vram.budget import MemoryBudget
 
 HD = LaneKind("h264", "4:2:0", 8, 1920, 1080)
 SD = LaneKind("h264", "4:2:0", 8, 640, 480)
 UHD = LaneKind("hevc", "4:2:0", 10, 3840, 2160)
+
+
+@pytest.mark.parametrize(
+    ("codec", "width", "height", "measured_mib"),
+    [("h264", 1920, 1080, 81), ("hevc", 1920, 1080, 103), ("hevc", 3840, 2160, 271), ("vp9", 1920, 1080, 129)],
+)
+def test_a_lane_is_charged_what_it_was_seen_to_take(codec, width, height, measured_mib):
+    """On an H200, of ten decoders, without the context that they share (benchmarks/nvdec)."""
+    charged_mib = LaneKind(codec, "4:2:0", 8, width, height).lane_bytes() / MIB
+    assert measured_mib <= charged_mib < 1.12 * measured_mib
 
 
 class CountedDecoder:
