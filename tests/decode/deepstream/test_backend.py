@@ -28,8 +28,9 @@ TAKEN = [
 ]  # fmt: skip
 REFUSED = {
     "h264_hi10.mp4": "H.264", "prores_422_10.mov": "prores", "hdr_pq_bt2020.mp4": "HDR", "av1.mp4": "codec av1",
-    "missing_pts_bframes.avi": "decoded", "raw_elementary.h264": "packets", "interlaced_tff.mp4": "interlaced", "h264_gray.mp4": "without chroma",
-    "hevc_main10.mp4": "10-bit", "vp9_alpha.webm": "codec vp9",
+    "missing_pts_bframes.avi": "decoded", "raw_elementary.h264": "packets", "interlaced_tff.mp4": "interlaced",
+    "hevc_main10.mp4": "10-bit", "vp9_alpha.webm": "alpha", "no_nbframes.webm": "not vp9",
+    "h264_gray.mp4": "without chroma",
 }  # fmt: skip
 
 
