@@ -167,6 +167,14 @@ async def run_load(settings: LoadSettings, clips: Sequence[LoadClip] | None = No
     )  # fmt: skip
 
 
+def arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
+    """Seconds from the start at which the requests of an open loop are due: the first at once, the gaps exponential."""
+    rng, due_s = random.Random(seed), 0.0
+    while True:
+        yield due_s
+        due_s += rng.expovariate(rate_per_s)
+
+
 class _Run:
     """Requests under way, and those that ended."""
 
@@ -195,12 +203,12 @@ class _Run:
 
     async def open_loop(self, rate_per_s: float) -> None:
         """Each begins at its time, whatever became of those before."""
-        rng, due_s = random.Random(self.settings.seed), self.began_s
+        due_s = arrivals(rate_per_s, self.settings.seed)
+        next(due_s)
         async with asyncio.TaskGroup() as tasks:
             for number, clip in self._left:
                 tasks.create_task(self._ask(number, clip))
-                due_s += rng.expovariate(rate_per_s)
-                await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
+                await asyncio.sleep(max(0.0, self.began_s + next(due_s) - time.perf_counter()))
 
     def _in_turn(self, clips: Sequence[LoadClip]) -> Iterator[tuple[int, LoadClip]]:
         for number, clip in enumerate(itertools.cycle(clips)):
